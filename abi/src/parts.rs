@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_told_apart() {
+    fn malformed_blocks_are_distinguished() {
         let decode = |bytes: &[u8]| PartsBlock::decode(bytes).map(|_| ());
         assert_eq!(decode(b"any payload of some length"), Err(PartsError::NoBlock));
         assert_eq!(decode(b""), Err(PartsError::NoBlock));

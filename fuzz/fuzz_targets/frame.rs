@@ -5,7 +5,7 @@ use cwasi_fuzz::memory::{PROTOBUF, bounded, bounded_beside};
 use cwasi_sys::clock::Deadline;
 use cwasi_wire::envelope::{Assignment, Hello, Request, Response, SharedConnection, Undelivered};
 use cwasi_wire::frame::{
-    ENVELOPE_MAX, Enveloped, Frame, HEADER_LEN, INLINE_MAX, Kind, PayloadRef, decode, encode_head,
+    ENVELOPE_MAX, Enveloped, Frame, HEADER_LEN, INLINE_MAX, FrameKind, PayloadRef, decode, encode_head,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -22,8 +22,8 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(HEADER_LEN + frame.envelope.len() + bytes.len(), data.len());
     }
     match frame.kind {
-        Kind::Hello => drop(again::<Hello>(&frame)),
-        Kind::Request => {
+        FrameKind::Hello => drop(again::<Hello>(&frame)),
+        FrameKind::Request => {
             let Some(request) = again::<Request>(&frame) else { return };
             assert_eq!(request.id().is_some(), request.call_id.len() == 16);
             assert!(request.run_id().is_some() || request.id().is_none());
@@ -34,10 +34,10 @@ fuzz_target!(|data: &[u8]| {
                 deadline.map(|deadline| deadline.left(received.as_ns())) <= request.remaining()
             );
         }
-        Kind::Response => drop(again::<Response>(&frame).map(|it| (it.id(), it.outcome()))),
-        Kind::Assignment => drop(again::<Assignment>(&frame)),
-        Kind::SharedConnection => drop(again::<SharedConnection>(&frame)),
-        Kind::Undelivered => drop(again::<Undelivered>(&frame)),
+        FrameKind::Response => drop(again::<Response>(&frame).map(|it| (it.id(), it.outcome()))),
+        FrameKind::Assignment => drop(again::<Assignment>(&frame)),
+        FrameKind::SharedConnection => drop(again::<SharedConnection>(&frame)),
+        FrameKind::Undelivered => drop(again::<Undelivered>(&frame)),
     }
 });
 

@@ -20,7 +20,7 @@ const ENTRIES_MAX: usize = 16;
 #[derive(Arbitrary, Debug)]
 struct Entry<'a> {
     name: Name<'a>,
-    kind: Kind<'a>,
+    kind: EntryKind<'a>,
     /// Length that its header says, when it is not the content's.
     length: Option<u64>,
     content: &'a [u8],
@@ -38,7 +38,7 @@ enum Name<'a> {
 }
 
 #[derive(Arbitrary, Debug)]
-enum Kind<'a> {
+enum EntryKind<'a> {
     File,
     LongName,
     Pax,
@@ -69,16 +69,16 @@ impl Entry<'_> {
         let name = self.name.bytes();
         header.as_mut_bytes()[..name.len()].copy_from_slice(&name);
         header.as_mut_bytes()[156] = match &self.kind {
-            Kind::File => b'0',
-            Kind::LongName => b'L',
-            Kind::Pax => b'x',
-            Kind::Sparse => b'S',
-            Kind::Folder => b'5',
-            Kind::HardLink(_) => b'1',
-            Kind::SymbolicLink(_) => b'2',
-            Kind::Any(kind) => *kind,
+            EntryKind::File => b'0',
+            EntryKind::LongName => b'L',
+            EntryKind::Pax => b'x',
+            EntryKind::Sparse => b'S',
+            EntryKind::Folder => b'5',
+            EntryKind::HardLink(_) => b'1',
+            EntryKind::SymbolicLink(_) => b'2',
+            EntryKind::Any(kind) => *kind,
         };
-        if let Kind::HardLink(target) | Kind::SymbolicLink(target) = &self.kind {
+        if let EntryKind::HardLink(target) | EntryKind::SymbolicLink(target) = &self.kind {
             let target = target.bytes();
             header.as_mut_bytes()[157..][..target.len()].copy_from_slice(&target);
         }

@@ -86,7 +86,7 @@ fuzz_target!(|case: Case<'_>| {
     let known = NodeFacts { images: &images, deployments: &deployments, spanning: &spanning };
     match judge(case.name, wish, caller, &known) {
         Ok(grant) => {
-            assert!(images.contains(&grant.image), "an image that nobody has");
+            assert!(images.contains(&grant.image), "an image that does not exist");
             let vouches = |one: &Deployment| {
                 let same_scope = one.pod_namespace == identity.pod_namespace;
                 let of_workflow = same_scope && !workflow.is_empty() && one.workflow == workflow;

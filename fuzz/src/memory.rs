@@ -14,7 +14,7 @@ static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes that any decoder may take: tables of its parser, messages of its errors.
 const BASE: usize = 256 << 10;
 
-/// What the protobuf crate reserves for a field before it looks whether so many bytes follow: its READ_RAW_BYTES_MAX_ALLOC.
+/// What the protobuf crate reserves for a field before it checks whether so many bytes follow: its READ_RAW_BYTES_MAX_ALLOC.
 pub const PROTOBUF: usize = 10_000_000;
 /// What the validator of modules reserves for a section before it reads it: a million imports of 160 bytes, in a table
 /// of the next power of two.

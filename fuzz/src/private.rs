@@ -29,7 +29,7 @@ use cwasi_wire::ids::CallId;
 pub enum Opened {
     /// A request.
     Request(CallId, Request, Payload),
-    /// One that its caller is told about.
+    /// One that its caller gets as an error.
     Refused(CallId, CallError),
     /// Nothing that may come there.
     Fault,

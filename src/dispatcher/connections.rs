@@ -117,13 +117,13 @@ impl Connections {
         loop {
             let Some(route) = self.links.route(link) else { return Err(unreachable(call.target)) };
             let route = route.connection();
-            let lacks_descriptors =
+            let is_out_of_descriptors =
                 match self.local.send(route, call, payload, Some(Deadline::PASSED)) {
                     Ok(true) => {
                         self.links.sent(link);
                         return Ok(());
                     }
-                    Ok(false) => LocalMode::lacks_descriptors(route, payload),
+                    Ok(false) => LocalMode::is_out_of_descriptors(route, payload),
                     Err(error) => {
                         if matches!(error, CallError::Unreachable { .. }) {
                             self.lose(link, closed(call.target));
@@ -134,7 +134,7 @@ impl Connections {
             if call.deadline.is_some_and(|deadline| deadline.has_passed(monotonic_ns())) {
                 return Err(CallError::Timeout { target: call.target.to_owned() });
             }
-            if lacks_descriptors {
+            if is_out_of_descriptors {
                 let until = Deadline::after(pause);
                 let until = call.deadline.map_or(until, |deadline| deadline.min(until));
                 self.poll(Some(until), None)?;

@@ -6,7 +6,7 @@ use cwasi_wire::envelope::{CallStatus, Detail};
 
 use super::causes::{Break, Invalid, Overload, Refusal, TooLarge, Unavailable, Unreached};
 
-/// How the text of [`CallError::Timeout`] ends. Senders that know no [`Detail`] are told from others by it.
+/// How the text of [`CallError::Timeout`] ends. It identifies senders that know no [`Detail`].
 const LATE: &str = "did not end before its deadline";
 
 /// How the text of [`CallError::Internal`] begins.
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_errno_of_a_call_has_an_error_here() {
+    fn every_errno_has_an_error() {
         let errnos: Vec<Errno> = every_error().iter().map(CallError::errno).collect();
         for errno in Errno::ALL {
             let made = CallError::from_wire(
@@ -196,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn an_older_senders_host_fault_has_one_prefix() {
+    fn host_faults_of_older_senders_have_one_prefix() {
         let error = CallError::Internal { message: "why".to_owned() };
         assert_eq!(CallError::from_wire(error.outcome(), error.to_string(), "callee"), error);
     }
 
     #[test]
-    fn an_error_arrives_as_it_was_whatever_its_text_ends_with() {
+    fn errors_round_trip_with_any_text() {
         for error in every_error() {
             let arrived = CallError::from_wire(error.outcome(), error.wire_message(), "callee");
             assert_eq!(arrived, error);
@@ -233,7 +233,7 @@ mod tests {
 
     /// Nodes are upgraded one after the other.
     #[test]
-    fn an_older_sender_is_understood_by_its_text() {
+    fn older_senders_are_decoded_by_text() {
         let older = |text: &str| {
             let outcome = CallStatus::of(Errno::Timeout.code(), Detail::DETAIL_NONE);
             CallError::from_wire(outcome, text.to_owned(), "callee")
@@ -244,9 +244,9 @@ mod tests {
         assert_eq!(older(explained), CallError::Late { message: explained.to_owned() });
     }
 
-    /// An older reader knows errno and text, and tells a plain timeout by the text's end.
+    /// An older reader knows errno and text, and recognizes a plain timeout by the text's end.
     #[test]
-    fn an_older_reader_finds_what_it_looks_for() {
+    fn older_readers_decode_new_errors() {
         let timeout = CallError::Timeout { target: "callee".to_owned() };
         assert!(timeout.wire_message().ends_with("did not end before its deadline"));
         for error in every_error() {

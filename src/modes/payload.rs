@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_copy_takes_a_segment_of_the_pool_where_it_may() {
+    fn large_copies_are_leased_while_the_pool_has_room() {
         let pool = SegmentPool::new(1 << 20);
         let bytes = vec![7; INLINE_MAX + 1];
         let sealed = segment(OutgoingPayload::Bytes(&bytes), None);

@@ -24,10 +24,10 @@ const IDLE_NS: u64 = 5_000_000_000;
 
 /// One worker's pool; clones share it.
 #[derive(Clone, Debug)]
-pub struct SegmentPool(Arc<Mutex<Stock>>);
+pub struct SegmentPool(Arc<Mutex<PoolState>>);
 
 #[derive(Debug)]
-struct Stock {
+struct PoolState {
     /// Segments may be taken for writing.
     lending: bool,
     bytes_max: usize,
@@ -58,32 +58,32 @@ impl SegmentPool {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let (free, lent) = (Vec::new(), Vec::new());
         let (lending, bytes, segments, used, due) = (true, 0, 0, 0, 0);
-        let stock = Stock { lending, bytes_max, bytes, segments, free, lent, used, due };
-        Self(Arc::new(Mutex::new(stock)))
+        let state = PoolState { lending, bytes_max, bytes, segments, free, lent, used, due };
+        Self(Arc::new(Mutex::new(state)))
     }
 
-    fn stock(&self) -> MutexGuard<'_, Stock> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         // Nothing here panics half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets whether [`Self::take`] returns segments: not while the answer may not be lent.
     pub fn set_lending(&self, lending: bool) {
-        self.stock().lending = lending;
+        self.state().lending = lending;
     }
 
     /// Bytes of all segments, free and lent.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.stock().bytes as u64
+        self.state().bytes as u64
     }
 
     /// A segment of `len` zero bytes, to be written; `None` when the pool is used up or must not lend.
     #[must_use]
     pub fn take(&self, len: NonZeroUsize) -> Option<PooledSegment> {
-        let mut piece = Some(self.stock()).filter(|stock| stock.lending)?.take(len)?;
-        piece.clear_for(len.get());
-        Some(PooledSegment { piece: Some(piece), len: len.get(), pool: self.clone() })
+        let mut segment = Some(self.state()).filter(|state| state.lending)?.take(len)?;
+        segment.clear_for(len.get());
+        Some(PooledSegment { segment: Some(segment), len: len.get(), pool: self.clone() })
     }
 
     /// A leased segment of these bytes, which may be lent whatever [`Self::set_lending`] said; `None` when the pool
@@ -91,17 +91,17 @@ impl SegmentPool {
     #[must_use]
     pub fn copy_of(&self, bytes: &[u8]) -> Option<Segment> {
         let len = NonZeroUsize::new(bytes.len())?;
-        let mut stock = self.stock();
-        let mut piece = stock.take(len)?;
-        piece.write(bytes);
-        stock.lend(piece, bytes.len()).ok()
+        let mut state = self.state();
+        let mut segment = state.take(len)?;
+        segment.write(bytes);
+        state.lend(segment, bytes.len()).ok()
     }
 
     /// When to call [`Self::maintain`]; `None` while the pool is empty.
     #[must_use]
     pub fn maintenance_due(&self) -> Option<u64> {
-        let stock = self.stock();
-        (stock.segments > 0).then_some(stock.due)
+        let state = self.state();
+        (state.segments > 0).then_some(state.due)
     }
 
     /// Does the maintenance that is due: recycles returned segments until `interrupted`, and frees the pool after
@@ -110,31 +110,31 @@ impl SegmentPool {
         if self.maintenance_due().is_none_or(|due| due > now) {
             return;
         }
-        let idle_ns = now.saturating_sub(self.stock().used);
+        let idle_ns = now.saturating_sub(self.state().used);
         if idle_ns >= IDLE_NS {
             self.trim();
         } else if !self.recycle(interrupted) {
             return;
         }
-        let mut stock = self.stock();
-        let none_is_lent = stock.lent.is_empty();
+        let mut state = self.state();
+        let none_is_lent = state.lent.is_empty();
         let pause_ns = if none_is_lent { IDLE_NS } else { idle_ns.clamp(RECYCLE_NS, IDLE_NS) };
         // An idle pool is freed in time; segments that are lent for longer are freed when they return.
-        let idle = stock.used.saturating_add(IDLE_NS);
+        let idle = state.used.saturating_add(IDLE_NS);
         let next = now.saturating_add(pause_ns);
-        stock.due = if idle > now { next.min(idle) } else { next };
+        state.due = if idle > now { next.min(idle) } else { next };
     }
 
     /// Recycles and clears returned segments. Returns false when it was `interrupted`.
     fn recycle(&self, mut interrupted: impl FnMut() -> bool) -> bool {
-        let mut stock = self.stock();
-        stock.reclaim();
-        for piece in &mut stock.free {
-            while piece.dirty() > 0 {
+        let mut state = self.state();
+        state.reclaim();
+        for segment in &mut state.free {
+            while segment.dirty() > 0 {
                 if interrupted() {
                     return false;
                 }
-                piece.clear_step();
+                segment.clear_step();
             }
         }
         true
@@ -142,16 +142,16 @@ impl SegmentPool {
 
     /// Frees every free segment. Returns true when the pool is empty.
     pub fn trim(&self) -> bool {
-        let mut stock = self.stock();
-        stock.reclaim();
-        while !stock.free.is_empty() {
-            stock.evict();
+        let mut state = self.state();
+        state.reclaim();
+        while !state.free.is_empty() {
+            state.evict();
         }
-        stock.segments == 0
+        state.segments == 0
     }
 }
 
-impl Stock {
+impl PoolState {
     /// A free segment of at least `len` bytes, or a new one.
     fn take(&mut self, len: NonZeroUsize) -> Option<ReusableSegment> {
         let wanted = rounded(len)?;
@@ -159,13 +159,13 @@ impl Stock {
         self.due = self.used.saturating_add(RECYCLE_NS);
         self.reclaim();
         let fitting =
-            |piece: &ReusableSegment| (wanted.get()..=wanted.get() * 2).contains(&piece.len());
-        let free = self.free.iter().enumerate().filter(|(_, piece)| fitting(piece));
-        if let Some((index, _)) = free.min_by_key(|(_, piece)| (piece.len(), piece.dirty())) {
+            |segment: &ReusableSegment| (wanted.get()..=wanted.get() * 2).contains(&segment.len());
+        let free = self.free.iter().enumerate().filter(|(_, segment)| fitting(segment));
+        if let Some((index, _)) = free.min_by_key(|(_, segment)| (segment.len(), segment.dirty())) {
             return Some(self.free.remove(index));
         }
-        let fits = |stock: &Self| {
-            stock.segments < SEGMENTS_MAX && stock.bytes + wanted.get() <= stock.bytes_max
+        let fits = |state: &Self| {
+            state.segments < SEGMENTS_MAX && state.bytes + wanted.get() <= state.bytes_max
         };
         while !fits(self) && !self.free.is_empty() {
             self.evict();
@@ -173,16 +173,16 @@ impl Stock {
         if !fits(self) {
             return None;
         }
-        let piece = ReusableSegment::new(wanted).ok()?;
-        self.bytes += piece.len();
+        let segment = ReusableSegment::new(wanted).ok()?;
+        self.bytes += segment.len();
         self.segments += 1;
-        Some(piece)
+        Some(segment)
     }
 
     /// Frees the segment that was not used for the longest time.
     fn evict(&mut self) {
-        let piece = self.free.remove(0);
-        self.forget(piece.len());
+        let segment = self.free.remove(0);
+        self.forget(segment.len());
     }
 
     /// A segment of `len` bytes is none of the pool's any more.
@@ -191,16 +191,16 @@ impl Stock {
         self.segments -= 1;
     }
 
-    fn lend(&mut self, piece: ReusableSegment, len: usize) -> Result<Segment, SegmentError> {
-        let piece_len = piece.len();
-        let lent = piece.lend(len);
+    fn lend(&mut self, segment: ReusableSegment, len: usize) -> Result<Segment, SegmentError> {
+        let segment_len = segment.len();
+        let lent = segment.lend(len);
         match lent {
             Ok((lent, segment)) => {
                 self.lent.push(lent);
                 Ok(segment)
             }
             Err(error) => {
-                self.forget(piece_len);
+                self.forget(segment_len);
                 Err(error)
             }
         }

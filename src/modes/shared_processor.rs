@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_shares_its_processor_hands_over_less_and_less_often() {
+    fn handovers_back_off() {
         let mut leader = Leader::default();
         let mut handovers = Vec::new();
         while leader.now < 100 * PAUSE_MIN_NS {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_waits_long_or_may_not_keeps_the_lead() {
+    fn long_waits_keep_the_lead() {
         for (ns, may) in [(SPIN_NS, true), (10_000, false)] {
             let mut leader = Leader::default();
             assert!((0..100).all(|_| !leader.waits(ns, may)));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_soon_is_waited_for_and_what_does_not_only_now_and_then() {
+    fn spins_back_off_while_in_vain() {
         let mut spin = Spin::default();
         for _ in 0..100 {
             assert_eq!(tries(&mut spin, 1000, Some(3)), 3);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_too_late_counts_as_in_vain() {
+    fn late_results_count_as_misses() {
         let mut spin = Spin::default();
         for _ in 0..MISSES_MAX {
             assert_eq!(tries(&mut spin, 10 * SPIN_NS, Some(1)), 1);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_be_asked_to_poll_or_to_sleep_at_once() {
+    fn next_wait_can_be_forced() {
         let mut spin = Spin::default();
         assert_eq!((tries(&mut spin, 1000, None) > 1, spin.last()), (true, LastSpin::InVain));
         spin.sleep_next();

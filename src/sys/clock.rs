@@ -11,12 +11,12 @@ use nix::poll::{PollTimeout, ppoll};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 
-/// When somebody stops waiting. Who may wait for ever has an `Option` of it.
+/// The moment when a wait ends. An unbounded wait is `None` of an `Option<Deadline>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// Before every moment: who has it looks once and does not wait.
+    /// Before every moment: poll once, do not wait.
     pub const PASSED: Self = Self(0);
 
     /// After every moment.
@@ -34,7 +34,7 @@ impl Deadline {
         self.0
     }
 
-    /// Of somebody who waits this long from now on.
+    /// This long from now on.
     #[must_use]
     pub fn after(wait: Duration) -> Self {
         Self::at_ns(monotonic_ns()).plus(wait)
@@ -70,7 +70,7 @@ impl From<Instant> for Deadline {
     }
 }
 
-/// How long `poll` and `epoll_wait` may sleep until a deadline (`None` = for ever), in their milliseconds, rounded up.
+/// How long `poll` and `epoll_wait` may sleep until a deadline (`None` = without a bound): milliseconds, rounded up.
 #[must_use]
 pub fn poll_timeout(until: Option<Deadline>) -> PollTimeout {
     let left_ns = match until {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_is_what_is_left_of_it_and_back() {
+    fn deadlines_convert_to_durations_and_back() {
         for left in [Duration::ZERO, Duration::from_micros(7)] {
             assert_eq!(Deadline::at_ns(1_000).plus(left).left(1_000), left);
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_sleeps_no_shorter_than_until_the_deadline() {
+    fn poll_timeouts_round_up() {
         assert_eq!(poll_timeout(None), PollTimeout::NONE);
         for passed in [Deadline::PASSED, Deadline::at_ns(1), Deadline::at_ns(monotonic_ns())] {
             assert_eq!(poll_timeout(Some(passed)), PollTimeout::ZERO);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_both_clocks_are_the_same() {
+    fn instants_convert_to_deadlines_and_back() {
         let moment = Instant::now() + Duration::from_secs(60);
         let there = Deadline::from(moment).to_instant();
         let apart = there.max(moment) - there.min(moment);

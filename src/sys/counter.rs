@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_with_zero_and_counts() {
+    fn counts_from_zero() {
         let counters = SharedCounters::<1>::new().unwrap();
         let [counter] = &*counters;
         assert_eq!((counter.fetch_add(2, SeqCst), counter.load(SeqCst)), (0, 2));
     }
 
     #[test]
-    fn each_of_many_counts_for_itself() {
+    fn counters_are_independent() {
         let counters = SharedCounters::<700>::new().unwrap();
         counters[699].store(7, SeqCst);
         let sum: u64 = counters.iter().map(|counter| counter.load(SeqCst)).sum();

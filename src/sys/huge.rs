@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_huge_pages_of_zeroes_are_there_at_once() {
+    fn fresh_memfds_get_zeroed_huge_pages() {
         let huge = are_available();
         for (len, whole) in [(1, 0), (HUGE_PAGE - 1, 0), (HUGE_PAGE, 1), (3 * HUGE_PAGE + 5, 3)] {
             let file = memfd(len);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_at_once_is_bounded() {
+    fn eager_huge_pages_are_bounded() {
         let len = EAGER_MAX as u64 * 4;
         let file = memfd(0);
         file.set_len(len).unwrap();

@@ -1,4 +1,4 @@
-//! The loopback device of a new network namespace, which is down until somebody brings it up. Runs in builders.
+//! The loopback device of a new network namespace, which is down at first. Runs in builders.
 #![expect(
     unsafe_code,
     reason = "ioctl(2) on a network interface has no safe wrapper in our libraries"
@@ -15,7 +15,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 /// The device's name, as the kernel wants it.
 const NAME: &[u8] = b"lo";
 
-/// Enters a network namespace, and brings its loopback device up: 127.0.0.1 and ::1 exist from then on. The calling
+/// Enters a network namespace, and sets its loopback device up: 127.0.0.1 and ::1 exist from then on. The calling
 /// thread stays in the namespace.
 ///
 /// # Errors

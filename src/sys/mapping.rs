@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_window_belongs_to_its_process_and_never_changes_elsewhere() {
+    fn sealed_bytes_never_change() {
         let (mut producer, mut consumer) = (Reserved::new(PAGES), Reserved::new(PAGES));
         producer.bytes().fill(0xff);
         let open = producer.window(1, 20).share().unwrap();
@@ -309,7 +309,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn any_length_of_any_window_arrives(
+        fn windows_of_any_length_arrive(
             start in 0..PAGES, pages in 1..PAGES, len: usize, seed: u8, reused: bool,
         ) {
             let pages = pages.min(PAGES - start);

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_takes_memory() {
+    fn only_written_pages_take_memory() {
         let page = page_len().unwrap();
         let mut buffer = PageBuffer::new(16 * page + 1);
         assert_eq!((buffer.len(), pages(&buffer)), (16 * page + 1, 0));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_of_nothing_can_be_made() {
+    fn empty_buffers_exist() {
         assert_eq!(&*PageBuffer::new(0), &[0]);
     }
 }

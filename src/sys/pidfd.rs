@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_process_takes_signal_zero_and_refuses_nonsense() {
+    fn signal_zero_succeeds_and_nonsense_is_refused() {
         let own = PidFd::open(i32::try_from(std::process::id()).unwrap()).unwrap();
         own.signal(0).unwrap();
         assert_eq!(own.signal(-1).unwrap_err().raw_os_error(), Some(libc::EINVAL));

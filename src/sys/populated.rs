@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::rc::Rc;
 
-/// Ranges that one question brings; more are asked for again.
+/// Ranges that one system call returns; further ones take another call.
 const RANGES: usize = 32;
 /// Numbers of the map that are read at once.
 const ENTRIES: usize = 512;
@@ -208,11 +208,11 @@ mod tests {
     use crate::mapping::page_len;
     use crate::segment::Segment;
 
-    /// More ranges than one question brings.
+    /// More ranges than one system call returns.
     const PAGES: usize = 4 * RANGES;
 
     #[test]
-    fn what_was_written_is_there_and_what_was_read_is_not() {
+    fn written_pages_are_populated() {
         let page = page_len().unwrap();
         let len = NonZeroUsize::new(PAGES * page).unwrap();
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_in_a_private_mapping_of_a_file_is_known_and_what_was_read_is_not() {
+    fn written_pages_of_file_mappings_are_found() {
         let page = page_len().unwrap();
         let pages = ENTRIES + 100;
         let memory = Segment::copy_of(&vec![7; pages * page]).unwrap();

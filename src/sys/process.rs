@@ -32,8 +32,8 @@ pub enum Fork {
     Parent(Pid),
 }
 
-/// Proof that this process had one thread; needed to fork, because a child of a process with more may
-/// find the allocator's locks taken for ever. The holder of one starts no thread.
+/// Proof that this process had one thread; needed to fork. In the child of a process with more, the allocator's locks
+/// may belong to threads that do not exist there. The holder of a proof starts no thread.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleThreaded(());
 
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threaded_process_gets_no_proof() {
+    fn threads_forbid_forking() {
         // The test harness runs tests on threads of their own.
         assert!(SingleThreaded::prove().is_err());
     }

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_the_affinity() {
+    fn follows_the_affinity() {
         // Of this thread alone.
         let one = sched_getcpu().unwrap();
         let mut only = CpuSet::new();

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_one_does_not_wait_and_the_first_one_still_does() {
+    fn only_the_second_file_is_non_blocking() {
         let (reader, writer) = io::pipe().unwrap();
         let mut second = File::from(append_without_waiting(&writer).unwrap());
         let full = loop {

@@ -1,9 +1,9 @@
 //! Segments: memfds that carry one payload from one process to another.
 //!
 //! *Sealed*: the sender fills a fresh memfd and seals it against all changes. *Leased*: the sender keeps the only
-//! writable mapping, and reuses the memfd when all tokens are closed ([`ReusableSegment`]). The receiver checks seals and
-//! size of both *before* it reads, so the bytes cannot vanish. It reads by copying only, because a compromised sender
-//! can change a leased segment.
+//! writable mapping, and reuses the memfd when all tokens are closed ([`ReusableSegment`]). The receiver checks seals
+//! and size of both *before* it reads, so the bytes cannot vanish. It reads by copying only, because a compromised
+//! sender can change a leased segment.
 
 use std::fs::File;
 use std::io;
@@ -257,7 +257,7 @@ mod tests {
     use crate::huge;
 
     #[test]
-    fn bytes_survive_and_cannot_change() {
+    fn sealed_segments_cannot_change() {
         let segment = Segment::copy_of(b"camera").unwrap();
         let again = Segment::accept(segment.copied_fd(), 6).unwrap();
         assert_eq!(again.to_vec().unwrap(), b"camera");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filled_memfd_becomes_a_segment() {
+    fn filled_memfds_become_segments() {
         let file = File::from(memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap());
         file.write_all_at(b"frame", 0).unwrap();
         let segment = Segment::seal(file.into()).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn unsealed_short_and_foreign_descriptors_are_refused() {
+    fn hostile_descriptors_are_refused() {
         let unsealed = memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap();
         assert!(matches!(Segment::accept(unsealed, 0), Err(SegmentError::Hostile { .. })));
         let short = Segment::copy_of(b"ab").unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_that_goes_away_does_not_hinder_the_seal() {
+    fn sealing_waits_for_mappings_to_end() {
         let file = File::from(memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap());
         file.set_len(4096).unwrap();
         let mapped = huge::Aligned::of(&file, std::num::NonZeroUsize::new(4096).unwrap());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn each_missing_seal_is_noticed() {
+    fn every_seal_is_required() {
         for missing in SEALS.iter() {
             let file = File::from(memfd_create(c"t", MFdFlags::MFD_ALLOW_SEALING).unwrap());
             file.set_len(4096).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_that_may_be_missing_are_refused() {
+    fn hugetlb_memfds_are_refused() {
         let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_HUGETLB;
         let file = File::from(memfd_create(c"t", flags).unwrap());
         file.set_len(2 << 20).unwrap();

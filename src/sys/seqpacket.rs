@@ -142,7 +142,7 @@ pub fn send(
         match sendmsg::<UnixAddr>(fd.as_raw_fd(), &slices, control, flags, None) {
             Ok(_) => return Ok(()),
             Err(Errno::EAGAIN) => wait(fd, PollFlags::POLLOUT, deadline)?,
-            // This user's processes have more descriptors on their way than RLIMIT_NOFILE; no poll tells when less.
+            // This user's processes have more descriptors on their way than RLIMIT_NOFILE; no event says when less.
             Err(Errno::ETOOMANYREFS) => pause(deadline)?,
             Err(Errno::EINTR) => {}
             Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN) => {
@@ -201,7 +201,7 @@ pub fn try_receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<Recei
             Ok(message) => break message,
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => return Ok(None),
-            // Told once, and before the messages that the peer had sent when it went away.
+            // Reported once, and before the messages that the peer had sent when it went away.
             Err(Errno::ECONNRESET) if !reset => reset = true,
             Err(Errno::ECONNRESET) => return Err(SocketError::Closed),
             Err(errno) => return Err(SocketError::os("recvmsg")(errno)),
@@ -232,8 +232,8 @@ pub fn end(fd: BorrowedFd<'_>) {
     let _ended = shutdown(fd.as_raw_fd(), Shutdown::Both);
 }
 
-/// Lets the peer send no further message, or connect no further socket to a listener: its call is [`SocketError::Closed`].
-/// What it has sent can still be received, and answered.
+/// Lets the peer send no further message, or connect no further socket to a listener: its call is
+/// [`SocketError::Closed`]. What it has sent can still be received, and answered.
 pub fn refuse_further(fd: BorrowedFd<'_>) {
     // It fails for what has ended already only.
     let _ended = shutdown(fd.as_raw_fd(), Shutdown::Read);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gone_peer_a_passed_deadline_and_a_long_message_are_told_apart() {
+    fn errors_distinguish_close_deadline_and_length() {
         let (a, b) = pair().unwrap();
         let mut buffer = [0; 4];
         let soon = Some(Deadline::after(Duration::from_millis(1)));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_sent_before_it_went_away_is_received() {
+    fn messages_before_a_close_are_received() {
         let (a, b) = pair().unwrap();
         send(b.as_fd(), &[b"never read"], &[], None).unwrap();
         send(a.as_fd(), &[b"1"], &[], None).unwrap();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_counted_and_an_end_is_everybodys() {
+    fn unread_bytes_are_counted_and_shutdown_ends_all_copies() {
         let (a, b) = pair().unwrap();
         let copy = b.try_clone().unwrap();
         assert_eq!(unread(b.as_fd()), Some(0));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_many_tells_which_have_something() {
+    fn wait_any_returns_readable_sockets() {
         let pairs: Vec<_> = (0..3).map(|_| pair().unwrap()).collect();
         let input: Vec<_> = pairs.iter().map(|(a, _)| a.as_fd()).collect();
         let soon = || Some(Deadline::after(Duration::from_millis(1)));

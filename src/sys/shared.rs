@@ -141,7 +141,7 @@ impl Mapping {
     fn words(&self, at: usize) -> Option<&Words> {
         at.checked_add(size_of::<Words>()).filter(|end| *end <= self.len.get())?;
         // SAFETY:
-        // - the words are inside the mapping, which lives as long as `self`; a child that lacks the page does not come
+        // - the words are inside the mapping, which lives as long as `self`; a child without the page does not come
         //   here (the promise of `pass_on`'s caller).
         // - `at` is a page's begin, so it is aligned, and zero is a valid atomic; all access is atomic, here and in the
         //   processes that share it.

@@ -46,7 +46,7 @@ mod tests {
     use crate::watch::Watch;
 
     #[test]
-    fn it_is_heard_once_by_one() {
+    fn one_wakeup_wakes_one_process() {
         let wakeup = Wakeup::new().unwrap();
         let watch = Watch::new().unwrap();
         watch.add(wakeup.as_fd(), 1).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     use crate::seqpacket::{pair, send};
 
     #[test]
-    fn only_what_is_ready_and_still_watched_is_found() {
+    fn only_ready_descriptors_are_returned() {
         let watch = Watch::new().unwrap();
         let pairs: Vec<_> = (0..3).map(|_| pair().unwrap()).collect();
         for (key, (ours, _)) in (10..).zip(&pairs) {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_found() {
+    fn hang_ups_are_returned() {
         let watch = Watch::new().unwrap();
         let (ours, theirs) = pair().unwrap();
         watch.add(ours.as_fd(), 7).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_wakes_one_of_those_that_wait_and_an_end_all() {
+    fn messages_wake_one_waiter_and_hang_ups_all() {
         let (ours, theirs) = pair().unwrap();
         let copy = ours.try_clone().unwrap();
         let watches = [Watch::new().unwrap(), Watch::new().unwrap()];
@@ -148,7 +148,7 @@ mod tests {
         );
     }
 
-    /// Between two looks at what another thread does.
+    /// Between two checks of another thread's progress.
     const POLL: std::time::Duration = std::time::Duration::from_millis(5);
 
     /// Waits until a thread of this process waits.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_look_finds_are_found_by_several() {
+    fn many_ready_descriptors_take_several_polls() {
         let watch = Watch::new().unwrap();
         let pairs: Vec<_> = (0..READY_MAX + 1).map(|_| pair().unwrap()).collect();
         let mut left: Vec<u64> = (0..).take(pairs.len()).collect();

@@ -38,7 +38,7 @@ const FLAG_BOTH: u8 = FLAG_SEGMENT | FLAG_LEASED;
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// [`Hello`], once per connection.
     Hello = 1,
     /// [`Request`] and its payload.
@@ -56,26 +56,26 @@ pub enum Kind {
 /// An envelope that frames carry.
 pub trait Enveloped: Message {
     /// The kind of frame it travels in.
-    const KIND: Kind;
+    const KIND: FrameKind;
 }
 
 impl Enveloped for Hello {
-    const KIND: Kind = Kind::Hello;
+    const KIND: FrameKind = FrameKind::Hello;
 }
 impl Enveloped for Request {
-    const KIND: Kind = Kind::Request;
+    const KIND: FrameKind = FrameKind::Request;
 }
 impl Enveloped for Response {
-    const KIND: Kind = Kind::Response;
+    const KIND: FrameKind = FrameKind::Response;
 }
 impl Enveloped for Assignment {
-    const KIND: Kind = Kind::Assignment;
+    const KIND: FrameKind = FrameKind::Assignment;
 }
 impl Enveloped for SharedConnection {
-    const KIND: Kind = Kind::SharedConnection;
+    const KIND: FrameKind = FrameKind::SharedConnection;
 }
 impl Enveloped for Undelivered {
-    const KIND: Kind = Kind::Undelivered;
+    const KIND: FrameKind = FrameKind::Undelivered;
 }
 
 /// Where a frame's payload is.
@@ -118,7 +118,7 @@ impl PayloadRef<'_> {
 /// A frame, borrowed from the bytes of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Protobuf bytes.
     pub envelope: &'a [u8],
     pub payload: PayloadRef<'a>,
@@ -208,12 +208,12 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         return Err(FrameError::Version { version });
     }
     let known = match kind {
-        1 => Kind::Hello,
-        2 => Kind::Request,
-        3 => Kind::Response,
-        4 => Kind::Assignment,
-        6 => Kind::SharedConnection,
-        7 => Kind::Undelivered,
+        1 => FrameKind::Hello,
+        2 => FrameKind::Request,
+        3 => FrameKind::Response,
+        4 => FrameKind::Assignment,
+        6 => FrameKind::SharedConnection,
+        7 => FrameKind::Undelivered,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
     if !matches!(flags, 0 | FLAG_SEGMENT | FLAG_BOTH) || zero != 0 {

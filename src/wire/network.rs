@@ -216,7 +216,7 @@ pub struct Location {
     /// Name of its node.
     pub node: String,
     pub instance: String,
-    /// Who may call it (`cwasi.allow`); empty = everybody in its scope.
+    /// Who may call it (`cwasi.allow`); empty = all functions in its scope.
     pub allow: Vec<String>,
     /// Largest payload that it takes, in bytes.
     pub max_payload: u64,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named_and_can_still_be_answered() {
+    fn other_versions_can_be_answered() {
         let call = Call { version: 7, reply_to: "r".into(), ..Call::default() };
         let bytes = encode(&call);
         assert!(matches!(
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_than_any_message_is_refused() {
+    fn long_messages_are_refused() {
         let bytes = vec![0; MESSAGE_MAX + 1];
         assert!(matches!(decode::<Call>(&bytes), Err(NetworkCodecError::TooLong { .. })));
     }

@@ -8,24 +8,24 @@ use std::time::Duration;
 use super::envelope::Request;
 use super::network::Call;
 
-/// Microseconds for a message; `None` = for ever.
+/// Microseconds for a message; `None` = without a bound.
 #[must_use]
 pub fn encode(left: Option<Duration>) -> u64 {
     match left {
         None => 0,
-        // At least 1: 0 means "for ever".
+        // At least 1: 0 means "without a bound".
         Some(left) => u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1),
     }
 }
 
-/// What a message's microseconds mean; `None` = for ever.
+/// What a message's microseconds mean; `None` = without a bound.
 #[must_use]
 pub fn decode(remaining_us: u64) -> Option<Duration> {
     (remaining_us > 0).then(|| Duration::from_micros(remaining_us))
 }
 
 impl Request {
-    /// How long its caller still waits; `None` = for ever.
+    /// How long its caller still waits; `None` = without a bound.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         decode(self.remaining_us)
@@ -33,7 +33,7 @@ impl Request {
 }
 
 impl Call {
-    /// How long its caller still waits; `None` = for ever.
+    /// How long its caller still waits; `None` = without a bound.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         decode(self.remaining_us)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_that_has_passed_is_not_for_ever() {
+    fn passed_deadlines_are_finite() {
         assert_eq!(encode(None), 0);
         assert_eq!(decode(0), None);
         for left in [Duration::ZERO, Duration::from_nanos(999)] {

@@ -376,7 +376,7 @@ mod tests {
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_context_is_read_and_written_as_the_standard_says() {
+    fn contexts_follow_the_standard() {
         let context = TraceContext::parse(GOOD).unwrap();
         assert!(context.sampled && TraceContext::is_sampled(GOOD));
         assert_eq!(context.to_string(), GOOD);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_takes_its_share_and_has_bounds() {
+    fn ratios_sample_their_share() {
         let half = SampleRatio::try_from(0.5).unwrap();
         assert!(
             half.takes(0) && half.takes(u32::MAX / 2 - 5000) && !half.takes(u32::MAX / 2 + 5000)
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_survives_being_written_and_read() {
+    fn spans_round_trip() {
         let line: RecordedSpan = serde_json::from_str(SPAN_LINE).unwrap();
         let text = serde_json::to_string(&line).unwrap();
         assert_eq!(serde_json::from_str::<RecordedSpan>(&text).unwrap(), line);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_longer_list_long_members_go_first_and_then_the_last_ones() {
+    fn long_members_are_dropped_first() {
         let long = |key: &str| format!("{key}={}", "v".repeat(MEMBER_LONG));
         let short: Vec<_> = (0..50).map(|number| format!("k{number:02}=123456")).collect();
         let kept = accepted(&format!("{},{},{}", long("a"), short[..30].join(","), long("b")));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_valid_trace_there_is_no_state() {
+    fn no_state_without_a_valid_trace() {
         for traceparent in ["", "nonsense"] {
             assert_eq!(TraceHeaders { traceparent, tracestate: "a=1" }.accepted_state(), "");
         }

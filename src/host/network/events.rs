@@ -192,7 +192,7 @@ impl Consumer {
         }
         tracing::warn!(%function, id, attempt, %error, "a message goes to the dead letters");
         let sender = sender_of(entry);
-        streams::bury(session, function, sender.as_ref(), entry, &error.to_string()).await
+        streams::dead_letter(session, function, sender.as_ref(), entry, &error.to_string()).await
     }
 
     async fn run(&self, entry: &StreamEntry, attempt: u64) -> Result<CallResponse, CallError> {

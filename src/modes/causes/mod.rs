@@ -198,7 +198,7 @@ pub enum Break {
         /// What the socket says.
         error: String,
     },
-    /// Redis failed while it was told of the call.
+    /// Redis failed while the call was recorded.
     #[error("{error}")]
     Network {
         /// What Redis, or its connection, says.
@@ -238,7 +238,7 @@ pub enum Break {
 /// What this node does not offer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// One-way messages, because nobody keeps them.
+    /// One-way messages, because there is no stream for them.
     #[error("there is no shim that stores one-way messages")]
     NoShim,
     /// Calls of a guest that handles no request.

@@ -82,9 +82,9 @@ impl LocalMode {
             .map_err(|error| not_sent(error.into(), call.target))
     }
 
-    /// True if there is room for messages, but not for more descriptors in flight. No poll tells when there is.
+    /// True if there is room for messages, but not for more descriptors in flight. No event says when there is.
     #[must_use]
-    pub fn lacks_descriptors(route: &LocalRoute, payload: OutgoingPayload<'_>) -> bool {
+    pub fn is_out_of_descriptors(route: &LocalRoute, payload: OutgoingPayload<'_>) -> bool {
         matches!(payload, OutgoingPayload::Segment(_))
             && seqpacket::has_room(route.connection.as_fd())
     }
@@ -234,7 +234,7 @@ mod tests {
     use crate::local::fixture::send_frame;
 
     #[test]
-    fn a_callee_of_the_own_group_says_when_polling_pays_again() {
+    fn only_trusted_callees_restart_polling() {
         for lends in [false, true] {
             let (connection, callee) = seqpacket::pair().unwrap();
             let route = LocalRoute { instance: String::new(), connection, max_request: 1, lends };

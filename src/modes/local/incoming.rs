@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::{CallError, Payload};
 use cwasi_wire::envelope::{Request, SharedConnection};
-use cwasi_wire::frame::{FrameError, Kind, decode};
+use cwasi_wire::frame::{FrameError, FrameKind, decode};
 use cwasi_wire::ids::CallId;
 
 use super::{LocalError, open_payload};
@@ -82,7 +82,8 @@ impl CallerConnection {
     ) -> Result<ParsedMessage, LocalError> {
         let frame = decode(message)?;
         let request = frame.open::<Request>()?;
-        let id = request.id().ok_or(FrameError::Kind { kind: Kind::Request as u8, flags: 0 })?;
+        let id =
+            request.id().ok_or(FrameError::Kind { kind: FrameKind::Request as u8, flags: 0 })?;
         match open_payload(frame.payload, descriptors, 0, max_payload, self.lends) {
             Ok((payload, _)) => {
                 let incoming = IncomingRequest { connection: self, id, request, payload };

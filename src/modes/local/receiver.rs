@@ -195,7 +195,7 @@ impl Receiver {
     }
 
     /// Stops taking new connections: callers get "unreachable" and try elsewhere. Those that have connected already are
-    /// accepted, because a request that nobody reads would be a call of which nobody knows whether it ran.
+    /// accepted, because the caller of a request that is never read could not know whether it ran.
     ///
     /// # Errors
     /// As [`Self::accept`]; it takes none any more all the same.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_without_hello_is_closed() {
+    fn connections_without_hello_are_closed() {
         let (_dir, mut receiver, fd, id) = connected(10);
         let request = Request { call_id: vec![1; 16], ..Request::default() };
         send_frame(fd.as_fd(), &request, b"x", None).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_introduced_connection_brings_requests_until_it_ends() {
+    fn introduced_connections_deliver_requests() {
         let (_dir, mut receiver, fd, id) = connected(10);
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_end_is_read_and_no_more_can_be_sent() {
+    fn requests_before_a_shutdown_are_read() {
         let (dir, mut receiver, fd, id) = connected(10);
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_are_counted_by_their_length() {
+    fn waiting_requests_are_counted_by_length() {
         let (_dir, mut receiver, fd, id) = connected(1 << 20);
         let caller =
             Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_shims_word_makes_a_lease_acceptable() {
+    fn leases_need_the_shims_permission() {
         let pool = crate::pool::SegmentPool::new(1 << 20);
         for lends in [true, false] {
             let (_dir, mut receiver, fd, id) = connected(100_000);

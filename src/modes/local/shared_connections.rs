@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_read_by_one() {
+    fn each_request_has_one_reader() {
         let (_init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let copy = connection.try_clone().unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_is_woken_to_lead_and_sleeps_through_requests_and_ends() {
+    fn followers_sleep_until_they_lead() {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let wakeup = Rc::new(Wakeup::new().unwrap());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_and_many_take_turns_with_init() {
+    fn readers_take_turns_with_init() {
         let (init, ours) = seqpacket::pair().unwrap();
         let mut connections = connections(&ours);
         seqpacket::send(init.as_fd(), &[b"x"], &[], None).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_ends_the_connection_for_everybody_and_a_long_payload_does_not() {
+    fn faults_close_connections_and_long_payloads_do_not() {
         let (init, ours) = seqpacket::pair().unwrap();
         let (caller, connection) = seqpacket::pair().unwrap();
         let others = connection.try_clone().unwrap();

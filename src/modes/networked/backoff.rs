@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_bound_and_begin_again_after_a_success() {
+    fn pauses_double_up_to_a_bound() {
         let (first, longest) = (Duration::from_millis(10), Duration::from_millis(50));
         let mut backoff = Backoff::new(first, longest);
         for due in [10, 20, 40, 50, 50].map(Duration::from_millis) {

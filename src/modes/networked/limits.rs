@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_from_redis_words() {
+    fn limits_are_parsed() {
         let settings = [
             (
                 "client-output-buffer-limit",

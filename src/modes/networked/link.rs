@@ -99,8 +99,8 @@ impl RedisLink {
         let (sender, messages) = mpsc::channel(WAITING_MAX);
         let topics = Arc::new(Mutex::new(HashMap::from([(channel.to_owned(), sender)])));
         let changed = Arc::new(watch::Sender::new(()));
-        let (subscribed, told) = watch::channel(Vec::new());
-        let (state, shown) = watch::channel(LinkState::Down("not connected yet".into()));
+        let (subscribed, subscriptions) = watch::channel(Vec::new());
+        let (state, state_receiver) = watch::channel(LinkState::Down("not connected yet".into()));
         let keeper = Keeper {
             client,
             dial: Arc::new(dial),
@@ -110,7 +110,7 @@ impl RedisLink {
             state,
         };
         tokio::spawn(keeper.keep());
-        let link = Self { topics, changed, subscribed: told, state: shown };
+        let link = Self { topics, changed, subscribed: subscriptions, state: state_receiver };
         let listener = Listener { channel: channel.to_owned(), messages, link: link.clone() };
         Ok((link, listener))
     }

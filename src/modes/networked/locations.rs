@@ -39,7 +39,7 @@ pub async fn announce(session: &RedisSession, location: &Location) -> Result<(),
             expire(session, &set, BELIEVED * 2).await?;
             return if kept { Ok(()) } else { Err(error) };
         }
-        told => told?,
+        stored => stored?,
     }
     let mut cmd = redis::cmd("SADD");
     cmd.arg(&set).arg(&location.instance);

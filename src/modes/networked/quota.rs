@@ -96,7 +96,7 @@ impl Charge {
     }
 }
 
-/// What waits, when a sender looks.
+/// What waits when a message is admitted.
 #[derive(Clone, Debug, Default)]
 struct Waiting {
     /// Entries of the callee's stream.
@@ -119,17 +119,17 @@ pub(super) async fn admit(
     charge: &Charge,
     limits: &Limits,
 ) -> Result<Result<bool, Overload>, NetworkError> {
-    let mut waiting = look(session, callee, charge).await?;
+    let mut waiting = query(session, callee, charge).await?;
     let mut full = waiting.full(sender, callee, charge, limits);
     let doubtful = full.is_some() || waiting.fields.len() > FIELDS_MAX;
     if doubtful && correct(session, charge, &waiting.fields).await? {
-        waiting = look(session, callee, charge).await?;
+        waiting = query(session, callee, charge).await?;
         full = waiting.full(sender, callee, charge, limits);
     }
     Ok(full.map_or(Ok(waiting.is_made), Err))
 }
 
-async fn look(
+async fn query(
     session: &RedisSession,
     callee: &Identity,
     charge: &Charge,
@@ -207,7 +207,7 @@ async fn correct(
     if session.run::<Option<String>>("SET", &cmd).await?.is_none() {
         return Ok(false);
     }
-    // One transaction: an entry that is added or removed between two looks would count as an error.
+    // One transaction: an entry that is added or removed between two reads would count as an error.
     let streams: BTreeSet<&str> = fields.keys().map(|field| stream_of(field)).collect();
     let mut pipe = redis::pipe();
     pipe.cmd("HGETALL").arg(key);
@@ -220,8 +220,8 @@ async fn correct(
     let now: HashMap<String, i64> = read(replies.next());
     let measured = streams.iter().map(|stream| {
         let (entries, usage): (u64, Option<u64>) = (read(replies.next()), read(replies.next()));
-        let held = usage.unwrap_or_default().saturating_add(entries.saturating_mul(ENTRY_BYTES));
-        (*stream, if entries == 0 { 0 } else { held })
+        let used = usage.unwrap_or_default().saturating_add(entries.saturating_mul(ENTRY_BYTES));
+        (*stream, if entries == 0 { 0 } else { used })
     });
     let mut pipe = redis::pipe();
     for (field, change) in corrections(&now, &measured.collect()) {
@@ -256,11 +256,11 @@ fn corrections<'a>(
 ) -> Vec<(&'a str, Correction)> {
     let correction = |(field, count): (&'a String, &i64)| {
         // Others are newer than the measurement's list.
-        let held = *measured.get(stream_of(field))?;
-        let held = i64::try_from(held).unwrap_or(i64::MAX);
+        let used = *measured.get(stream_of(field))?;
+        let used = i64::try_from(used).unwrap_or(i64::MAX);
         let change = match *count {
-            count if count <= 0 || held == 0 => Correction::Remove,
-            count if count > held => Correction::Lower(count - held),
+            count if count <= 0 || used == 0 => Correction::Remove,
+            count if count > used => Correction::Lower(count - used),
             _ => return None,
         };
         Some((field.as_str(), change))
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_without_instance_are_counted_and_others_are_not() {
+    fn only_functions_without_instances_count() {
         let three = waiting(&[("a", "x", 1), ("a", "y", 1), ("b", "z", 1), ("b", "w", 0)]);
         let text = full(&three, "a", "v", 1).unwrap();
         assert!(text.contains("3 functions") && text.contains("functions_max"), "{text}");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_lowered_to_what_its_streams_hold() {
+    fn hashes_are_lowered_to_their_streams() {
         let counts = [("s:x", 100), ("s:gone", 5), ("s:zero", 0), ("s:new", 7), ("t:x", 10)];
         let fields = counts.map(|(field, count)| (field.to_owned(), count)).into();
         let measured = [("x", 60), ("gone", 0), ("zero", 9)].into();

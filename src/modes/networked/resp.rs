@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_written_as_redis_reads_them() {
+    fn commands_are_encoded() {
         let mut out = Vec::new();
         command(&mut out, &[b"GETDEL", b"k"]);
         assert_eq!(out, b"*2\r\n$6\r\nGETDEL\r\n$1\r\nk\r\n");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_all_kinds_are_read() {
+    fn heads_are_decoded() {
         let heads: [(&[u8], Head); 7] = [
             (b"+OK\r\n", Head::Simple),
             (b"-OOM no\r\n", Head::Error("OOM no".into())),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn malformed_answers_are_refused() {
         let wrong: [&[u8]; 6] =
             [b"\r\n", b"?1\r\n", b"$-2\r\n", b":x\r\n", b"+OK\rx", &[b'x'; LINE_MAX]];
         for bytes in wrong {

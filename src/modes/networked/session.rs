@@ -141,7 +141,7 @@ impl RedisSession {
             return Ok(Decision::Ours);
         }
         let refused = match set {
-            // Without memory, Redis does not even look whether the key is there.
+            // Without memory, Redis refuses before it checks whether the key exists.
             Err(error) if error.is_refusal() => Some(error),
             set => set.map(|_| None)?,
         };

@@ -288,7 +288,7 @@ async fn remove(session: &RedisSession, stream: &str, id: &str) -> Result<(), Ne
 ///
 /// # Errors
 /// When Redis does not take it; it will be handled again.
-pub async fn bury(
+pub async fn dead_letter(
     session: &RedisSession,
     callee: &Identity,
     sender: Option<&Identity>,

@@ -6,10 +6,11 @@ use super::SegmentPool;
 
 /// A segment of the pool that its user writes; returns to the pool when it is dropped.
 ///
-/// A user that has given other code write access through [`Self::segment`] revokes it first, or calls [`Self::forfeit`].
+/// A user that has given other code write access through [`Self::segment`] revokes it first, or calls
+/// [`Self::forfeit`].
 #[derive(Debug)]
 pub struct PooledSegment {
-    pub(super) piece: Option<ReusableSegment>,
+    pub(super) segment: Option<ReusableSegment>,
     pub(super) len: usize,
     pub(super) pool: SegmentPool,
 }
@@ -17,7 +18,7 @@ pub struct PooledSegment {
 impl PooledSegment {
     /// The segment, to back pages that its user writes. Only a value that is being consumed has none.
     pub(super) const fn segment(&self) -> Option<&ReusableSegment> {
-        self.piece.as_ref()
+        self.segment.as_ref()
     }
 
     /// Lends it: its first `len` bytes are final, those behind are cleared, and no writer is left.
@@ -25,26 +26,26 @@ impl PooledSegment {
     /// # Errors
     /// When descriptors run out.
     pub(super) fn lend(mut self, len: usize) -> Result<Segment, SegmentError> {
-        let piece = self.piece.take().ok_or(SegmentError::Os {
+        let segment = self.segment.take().ok_or(SegmentError::Os {
             operation: "lending",
             len: len as u64,
             source: std::io::ErrorKind::NotFound.into(),
         })?;
-        self.pool.stock().lend(piece, len.min(self.len))
+        self.pool.state().lend(segment, len.min(self.len))
     }
 
     /// Removes it from the pool: other code may still write to it.
     pub(super) fn forfeit(mut self) {
-        if let Some(piece) = self.piece.take() {
-            self.pool.stock().forget(piece.len());
+        if let Some(segment) = self.segment.take() {
+            self.pool.state().forget(segment.len());
         }
     }
 }
 
 impl Drop for PooledSegment {
     fn drop(&mut self) {
-        if let Some(piece) = self.piece.take() {
-            self.pool.stock().free.push(piece);
+        if let Some(segment) = self.segment.take() {
+            self.pool.state().free.push(segment);
         }
     }
 }

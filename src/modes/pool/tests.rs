@@ -41,7 +41,7 @@ fn write(taken: &PooledSegment, at: usize, bytes: &[u8]) {
     assert!(at + bytes.len() <= taken.len);
     let start = taken.segment().unwrap().start();
     // SAFETY:
-    // - inside the mapping, and nobody else uses it.
+    // - inside the mapping, and no other code uses it.
     unsafe { start.byte_add(at).as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
 }
 
@@ -50,7 +50,7 @@ fn taken(pool: &SegmentPool, len: usize) -> PooledSegment {
 }
 
 #[test]
-fn a_segment_comes_back_when_its_last_token_is_closed() {
+fn segments_return_with_their_last_token() {
     let pool = pool();
     let first = pool.copy_of(&[7; 100_000]).unwrap();
     let number = inode(&first);
@@ -59,7 +59,7 @@ fn a_segment_comes_back_when_its_last_token_is_closed() {
             .unwrap();
     drop(first);
     let second = pool.copy_of(&[8; 100_000]).unwrap();
-    assert_ne!(inode(&second), number, "somebody still looks at the first");
+    assert_ne!(inode(&second), number, "the first is still read");
     assert!(holder.to_vec().unwrap() == [7; 100_000]);
     drop(holder);
     let third = pool.copy_of(&[9; 90_000]).unwrap();
@@ -73,7 +73,7 @@ fn a_segment_comes_back_when_its_last_token_is_closed() {
 }
 
 #[test]
-fn bounds_hold_and_free_segments_make_room() {
+fn free_segments_are_evicted_for_room() {
     let pool = pool();
     let whole = usize::try_from(MAX).unwrap();
     assert!(pool.copy_of(&vec![1; whole + 1]).is_none());
@@ -90,7 +90,7 @@ fn bounds_hold_and_free_segments_make_room() {
 }
 
 #[test]
-fn nothing_is_taken_while_nothing_may_be_lent() {
+fn take_needs_lending() {
     let pool = pool();
     pool.set_lending(false);
     assert!(pool.take(NonZeroUsize::MIN).is_none());
@@ -99,7 +99,7 @@ fn nothing_is_taken_while_nothing_may_be_lent() {
 }
 
 #[test]
-fn what_somebody_may_still_write_to_is_given_up() {
+fn forfeited_segments_leave_the_pool() {
     let pool = pool();
     let taken = taken(&pool, 1 << 20);
     write(&taken, 5, b"x");
@@ -108,7 +108,7 @@ fn what_somebody_may_still_write_to_is_given_up() {
 }
 
 #[test]
-fn what_came_back_is_made_zero_unless_work_comes_first() {
+fn maintenance_clears_returned_segments_until_interrupted() {
     let pool = pool();
     assert_eq!(pool.maintenance_due(), None, "it is empty");
     let segment = pool.copy_of(&vec![7; 8 << 20]).unwrap();
@@ -126,7 +126,7 @@ fn what_came_back_is_made_zero_unless_work_comes_first() {
             due() - before
         })
         .collect();
-    assert!(waits.is_sorted_by(|a, b| a < b), "looked for less and less often: {waits:?}");
+    assert!(waits.is_sorted_by(|a, b| a < b), "polled less and less often: {waits:?}");
     drop(segment);
     let before = due();
     pool.maintain(before, || true);
@@ -138,12 +138,12 @@ fn what_came_back_is_made_zero_unless_work_comes_first() {
 }
 
 #[test]
-fn a_pool_is_given_up_some_time_after_its_last_use_whatever_else_happens() {
+fn idle_pools_are_freed() {
     let pool = pool();
     let lent = pool.copy_of(&[7; 100_000]).unwrap();
     drop(pool.copy_of(&[7; 100_000]).unwrap());
-    let used = pool.stock().used;
-    // A worker that gets other requests all the time looks whenever it waits.
+    let used = pool.state().used;
+    // A busy worker does the maintenance whenever it waits.
     let mut now = used;
     while now < used + IDLE_NS {
         pool.maintain(now, || false);
@@ -160,9 +160,9 @@ fn a_pool_is_given_up_some_time_after_its_last_use_whatever_else_happens() {
     assert_eq!((pool.bytes(), pool.maintenance_due()), (0, None));
 }
 
-/// As often as a busy function does in an hour; nothing is left, and no bytes of earlier ones are seen.
+/// As many as a busy function makes in an hour.
 #[test]
-fn hundred_thousand_leases_leave_nothing() {
+fn many_leases_leave_nothing() {
     let pool = pool();
     let bytes = vec![7; 70_000];
     drop(pool.copy_of(&bytes).unwrap());
@@ -210,9 +210,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever it does: what is taken is zero, a lease holds its own bytes and no others, bounds hold.
+    /// Segments are zero when taken; a lease contains its own bytes and no others; bounds hold.
     #[test]
-    fn every_lease_holds_its_own_bytes_only(steps in steps()) {
+    fn leases_contain_their_own_bytes_only(steps in steps()) {
         let pool = pool();
         let mut held: Vec<(Segment, Vec<u8>)> = Vec::new();
         for (number, step) in (1_u8..).zip(steps) {
@@ -240,12 +240,12 @@ proptest! {
                 prop_assert!(all[..bytes.len()] == *bytes);
                 prop_assert!(all[bytes.len()..].iter().all(|byte| *byte == 0));
             }
-            let stock = pool.stock();
-            let sum: usize = stock.free.iter().map(|piece| piece.len()).sum::<usize>()
-                + stock.lent.iter().map(|lent| lent.len()).sum::<usize>();
-            prop_assert_eq!(sum, stock.bytes);
-            prop_assert_eq!(stock.free.len() + stock.lent.len(), stock.segments);
-            prop_assert!(stock.bytes as u64 <= MAX && stock.segments <= SEGMENTS_MAX);
+            let state = pool.state();
+            let sum: usize = state.free.iter().map(|segment| segment.len()).sum::<usize>()
+                + state.lent.iter().map(|lent| lent.len()).sum::<usize>();
+            prop_assert_eq!(sum, state.bytes);
+            prop_assert_eq!(state.free.len() + state.lent.len(), state.segments);
+            prop_assert!(state.bytes as u64 <= MAX && state.segments <= SEGMENTS_MAX);
         }
         held.clear();
         prop_assert!(pool.trim() && pool.bytes() == 0);

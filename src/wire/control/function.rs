@@ -1,4 +1,4 @@
-//! What a sandbox is told about its function, by its shim. Pure data.
+//! The function of a sandbox, as its shim describes it. Pure data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,7 +70,7 @@ pub struct FunctionLaunch {
     pub egress: Option<Egress>,
     /// When its invocations begin traces, and whether its spans are recorded.
     pub trace: TraceStart,
-    /// Lines of the runtime on its stderr begin with their times: it leads into a file, and nobody else adds them.
+    /// Lines of the runtime on its stderr begin with their times: it leads into a file, and no other process adds them.
     pub log_has_times: bool,
 }
 

@@ -65,7 +65,7 @@ fn entries_are_read_or_refused_with_a_reason() {
 }
 
 #[test]
-fn names_match_as_a_whole_and_say_nothing_about_addresses() {
+fn names_match_whole_and_no_addresses() {
     let egress = egress(&["db.example:5432", "*.api.example:443", "10.0.0.0/8:80"]);
     assert!(egress.allows_name("db.example", 5432));
     assert!(!egress.allows_name("db.example", 5433));
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_read_again_from_what_is_shown(text in "[-*a-z0-9.:/\\[\\]]{1,40}") {
+    fn entries_round_trip(text in "[-*a-z0-9.:/\\[\\]]{1,40}") {
         if let Ok(entry) = text.parse::<EgressEntry>() {
             prop_assert_eq!(entry.to_string().parse(), Ok(entry));
         }

@@ -61,7 +61,7 @@ impl Block {
     /// Takes ownership of a block.
     ///
     /// # Safety
-    /// The global allocator made it with this layout, its first `len` bytes are initialized, and nobody else
+    /// The global allocator made it with this layout, its first `len` bytes are initialized, and no other code
     /// owns it.
     pub(crate) const unsafe fn from_raw(start: NonNull<u8>, layout: Layout, len: usize) -> Self {
         Self { start, layout, len }
@@ -118,7 +118,7 @@ impl Drop for Block {
             return;
         }
         // SAFETY:
-        // - the global allocator made it with this layout, and nobody uses it any more.
+        // - the global allocator made it with this layout, and no code uses it any more.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_repeated_while_its_end_is_unknown_and_not_for_ever() {
+    fn unknown_ends_are_retried_a_few_times() {
         let ends = |kinds: &[ErrorKind]| {
             let mut kinds = kinds.iter();
             let mut calls = 0;

@@ -81,9 +81,9 @@ mod host {
         static SCRIPT: RefCell<Script> = RefCell::default();
     }
 
-    /// Looks at the script, or changes it.
-    pub(crate) fn script<R>(look: impl FnOnce(&mut Script) -> R) -> R {
-        SCRIPT.with_borrow_mut(look)
+    /// Reads the script, or changes it.
+    pub(crate) fn script<R>(access: impl FnOnce(&mut Script) -> R) -> R {
+        SCRIPT.with_borrow_mut(access)
     }
 
     pub(super) unsafe fn dispatch_start(

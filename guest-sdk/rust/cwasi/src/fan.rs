@@ -187,7 +187,7 @@ mod tests {
     use crate::dispatch::script;
 
     #[test]
-    fn no_more_than_the_limit_is_under_way_and_every_end_is_told() {
+    fn calls_in_flight_are_limited_and_every_end_returned() {
         for (limit, most) in [(1, 1), (3, 3), (0, 1), (100, 10)] {
             script(|script| *script = Default::default());
             let calls = (0..10).map(|number| (if number == 4 { "failed" } else { "f" }, b"x"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fan_out_that_is_left_gives_up_what_it_has_started() {
+    fn dropped_fan_outs_cancel_their_calls() {
         let mut ends = fan_out((0..10).map(|_| ("f", b"x"))).limit(4).as_completed();
         assert!(ends.next().is_some());
         drop(ends);

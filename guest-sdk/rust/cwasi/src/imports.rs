@@ -188,7 +188,7 @@ pub(crate) fn response_block(handle: u32, length: usize) -> Option<Result<Block,
     let layout = block::layout(length)?;
     let read = |start: *mut u8| {
         // SAFETY:
-        // - the host writes inside the block only, which nobody else refers to.
+        // - the host writes inside the block only, which no other code refers to.
         match errno(unsafe { host::response_read(handle, start, layout.size()) }) {
             Errno::Ok => Ok(()),
             errno => Err(errno),
@@ -246,7 +246,7 @@ pub(crate) fn trap_message(message: &str) {
 /// Makes whole pages a region; their bytes become zero.
 ///
 /// # Safety
-/// The caller owns the `len` bytes at `start`, and nobody refers to them.
+/// The caller owns the `len` bytes at `start`, and no code refers to them.
 pub(crate) unsafe fn region_share(start: *mut u8, len: usize) -> Errno {
     // SAFETY:
     // - the host replaces these bytes only.
@@ -264,7 +264,7 @@ pub(crate) fn region_seal(block: &mut Block, len: usize) -> Errno {
 /// Makes pages that the host backs ordinary memory; their bytes become zero.
 ///
 /// # Safety
-/// The caller owns the `len` bytes at `start`, and nobody refers to them.
+/// The caller owns the `len` bytes at `start`, and no code refers to them.
 pub(crate) unsafe fn region_release(start: *mut u8, len: usize) -> Errno {
     // SAFETY:
     // - the host replaces these bytes only.

@@ -142,7 +142,7 @@ impl<T: Plain> FromResult for Result<T, String> {
     }
 }
 
-/// What a caller hears when library and import disagree about the result.
+/// The caller's error when library and import disagree about the result.
 const OTHER_TYPE: &str = "the library returns another type than its import says";
 
 macro_rules! plain {

@@ -13,7 +13,7 @@ use crate::dispatch::{self, Join};
 /// payload is the caller's again. Large payloads that go to several functions are best made in a
 /// [`Region`](crate::Region), which is never copied.
 ///
-/// Whatever goes wrong is told by [`Pending::wait`].
+/// [`Pending::wait`] returns every error.
 ///
 /// # Example
 /// ```
@@ -79,7 +79,7 @@ pub struct Pending(State);
 
 enum State {
     Flying(u32),
-    /// As the host told it.
+    /// As the host gave it.
     Ended(Outcome),
     Over(Result<Response, CallError>),
     Taken,
@@ -109,7 +109,7 @@ impl Pending {
     #[must_use]
     pub fn ends_within(&mut self, time: Duration) -> bool {
         let State::Flying(handle) = self.0 else { return true };
-        // The largest number means "for ever".
+        // The largest number means "without a bound".
         let ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min(u32::MAX - 1);
         match dispatch::wait(&[handle], Some(ms)) {
             Ok((_, outcome)) => {
@@ -172,7 +172,7 @@ pub struct AsCompleted {
     flying: Vec<Flying>,
     /// Their handles, in the same order: what the host is asked about.
     handles: Vec<u32>,
-    /// Calls that were over before anybody waited, the next one last.
+    /// Calls that were over before they were waited for, the next one last.
     over: Vec<(usize, Pending)>,
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_come_as_they_come_and_are_put_in_order() {
+    fn ends_are_put_in_order() {
         script(|script| script.from_last = vec![0, 1, 2]);
         let calls = ["a", "trapped", "b", "full"].map(|target| start(target, b""));
         let ends: Vec<_> = as_completed(calls).collect();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_call_is_given_up_and_one_that_ended_is_not() {
+    fn dropped_calls_are_cancelled() {
         drop(start("a", b""));
         assert_eq!(script(|script| (script.open.len(), script.forgotten)), (0, 1));
         let mut call = start("a", b"");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_names_its_key_and_place() {
+    fn parts_name_their_key_and_number() {
         let call = CallOptions::new().join("frame-7", 3, 1).start("f", b"");
         assert!(call.wait().is_ok());
         assert_eq!(script(|script| script.joins.clone()), [(7, 3, 1)]);

@@ -49,7 +49,7 @@ impl Region {
         let mut shared = false;
         let fill = |start: *mut u8| {
             // SAFETY:
-            // - a fresh block of that layout, which nobody refers to.
+            // - a fresh block of that layout, which no code refers to.
             unsafe {
                 shared = capacity > INLINE_MAX
                     && imports::region_share(start, layout.size()) == ErrorKind::Ok;

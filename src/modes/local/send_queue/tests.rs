@@ -93,7 +93,7 @@ fn totals_are_sums(send_queue: &SendQueue<Rc<OwnedFd>>) {
 }
 
 #[test]
-fn answers_wait_for_their_callers_alone() {
+fn full_callers_do_not_delay_others() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, mut two) = (Late::new(), Late::new());
     for id in 1..=3 {
@@ -115,7 +115,7 @@ fn answers_wait_for_their_callers_alone() {
 }
 
 #[test]
-fn few_large_answers_lie_unread_in_a_connection() {
+fn unread_large_answers_are_bounded() {
     const LARGE: u64 = 100_000;
     let roomy = Load { descriptors: 100, ..BOUNDS.total };
     let mut send_queue =
@@ -148,7 +148,7 @@ fn few_large_answers_lie_unread_in_a_connection() {
 }
 
 #[test]
-fn a_deadline_drops_an_answer_and_an_end_all() {
+fn deadlines_drop_one_answer_and_closing_all() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, two) = (Late::new(), Late::new());
     send_queue.enqueue(&one.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
@@ -166,7 +166,7 @@ fn a_deadline_drops_an_answer_and_an_end_all() {
 }
 
 #[test]
-fn what_is_too_much_for_one_caller_is_its_own_problem() {
+fn each_caller_has_its_own_bounds() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut greedy, mut modest) = (Late::new(), Late::new());
     send_queue.enqueue(&modest.reply_to, answer(1), Payload::Inline(vec![1; 1000]), NEVER);
@@ -200,7 +200,7 @@ fn what_is_too_much_for_one_caller_is_its_own_problem() {
 }
 
 #[test]
-fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
+fn totals_drop_answers_of_the_slowest_reader() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let mut callers: Vec<_> = (0..4).map(|_| Late::new()).collect();
     // The third has most.
@@ -225,7 +225,7 @@ fn the_one_that_reads_least_pays_for_what_is_too_much_in_all() {
 }
 
 #[test]
-fn descriptors_and_numbers_are_bounded_too() {
+fn descriptors_and_answers_are_bounded() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, mut two) = (Late::new(), Late::new());
     for (caller, count) in [(&one, 1), (&two, 3)] {
@@ -249,7 +249,7 @@ fn descriptors_and_numbers_are_bounded_too() {
 }
 
 #[test]
-fn one_caller_is_served_and_forgotten_apart_from_the_others() {
+fn callers_are_flushed_and_removed_alone() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let (mut one, mut two) = (Late::new(), Late::new());
     for (late, until) in [(&one, 10), (&one, 20), (&two, 30), (&two, 40)] {
@@ -279,7 +279,7 @@ fn one_caller_is_served_and_forgotten_apart_from_the_others() {
 }
 
 #[test]
-fn a_flush_walks_a_callers_answers_only_when_a_deadline_passes() {
+fn flush_scans_only_after_a_deadline() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let mut late = Late::new();
     send_queue.enqueue(&late.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
@@ -300,7 +300,7 @@ fn a_flush_walks_a_callers_answers_only_when_a_deadline_passes() {
 
 proptest! {
     #[test]
-    fn each_answer_expires_at_its_deadline(steps in vec((0..3_u8, 0..30_u64), 0..50)) {
+    fn answers_expire_at_their_deadlines(steps in vec((0..3_u8, 0..30_u64), 0..50)) {
         let (mut backlog, mut kept) = (CallerQueue::new(Rc::new(seqpacket::pair().unwrap().0)), Vec::new());
         for (step, number) in steps {
             let until = Deadline::at_ns(number);
@@ -318,7 +318,7 @@ proptest! {
 }
 
 #[test]
-fn a_caller_whose_calls_have_ended_is_not_taken_for_one_with_too_many() {
+fn expired_answers_do_not_count() {
     let mut send_queue = SendQueue::new(BOUNDS);
     let late = Late::new();
     for id in 0..=100 {

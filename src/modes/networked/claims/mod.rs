@@ -127,7 +127,7 @@ impl Claims {
     /// Receives a payload of at most `max` bytes, chunk by chunk.
     ///
     /// # Errors
-    /// When the payload is not as announced; the sender is told to stop.
+    /// When the payload is not as announced; the sender is asked to stop.
     pub async fn take(
         &self,
         session: &RedisSession,
@@ -153,7 +153,7 @@ impl Claims {
         Ok(Payload::Segment(segment))
     }
 
-    /// Removes the remaining chunks, and tells the sender to stop.
+    /// Removes the remaining chunks, and asks the sender to stop.
     pub async fn refuse(&self, session: &RedisSession, claim: &Claim) {
         let stopped = stop(session, claim).await;
         remove(session, claim).await;
@@ -168,7 +168,7 @@ impl Claims {
     }
 }
 
-/// Tells the sender of the chunks to stop.
+/// Asks the sender of the chunks to stop.
 async fn stop(session: &RedisSession, claim: &Claim) -> Result<(), NetworkError> {
     let mut cmd = redis::cmd("SET");
     cmd.arg(stop_key(&claim.key)).arg(1).arg("PX").arg(KEPT_MIN.as_millis());

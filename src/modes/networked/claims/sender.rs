@@ -19,8 +19,8 @@ use cwasi_wire::network::Claim;
 const SET: &str = "SET";
 const RPUSH: &str = "RPUSH";
 /// First and longest pause of the sender between two checks for room.
-const LOOK_MIN: Duration = Duration::from_millis(1);
-const LOOK_MAX: Duration = Duration::from_millis(20);
+const POLL_MIN: Duration = Duration::from_millis(1);
+const POLL_MAX: Duration = Duration::from_millis(20);
 /// Bytes kept free before a chunk, for the command that it is part of.
 const HEAD_MAX: usize = 256;
 /// Bytes that the commands after it take at most.
@@ -159,15 +159,15 @@ impl ChunkSender {
 
     /// Waits until the receiver has taken chunks.
     async fn wait_for_room(&self, bulk: &mut Bulk) -> Result<(), ClaimError> {
-        let mut look = Vec::new();
-        resp::command(&mut look, &[b"LLEN", self.claim.key.as_bytes()]);
-        resp::command(&mut look, &[b"EXISTS", stop_key(&self.claim.key).as_bytes()]);
-        let mut pause = LOOK_MIN;
+        let mut poll = Vec::new();
+        resp::command(&mut poll, &[b"LLEN", self.claim.key.as_bytes()]);
+        resp::command(&mut poll, &[b"EXISTS", stop_key(&self.claim.key).as_bytes()]);
+        let mut pause = POLL_MIN;
         // Its user has a deadline.
         loop {
             sleep(pause).await;
-            pause = (pause * 2).min(LOOK_MAX);
-            bulk.send(&look).await?;
+            pause = (pause * 2).min(POLL_MAX);
+            bulk.send(&poll).await?;
             let waiting = bulk.integer("LLEN").await?;
             if bulk.integer("EXISTS").await? != 0 {
                 return Err(ClaimError::Unwanted);

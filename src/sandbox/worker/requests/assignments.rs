@@ -10,10 +10,10 @@ use cwasi_modes::local::{
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket::{self, Received as Message};
 use cwasi_wire::envelope::{Assignment, SharedConnection};
-use cwasi_wire::frame::{self, FrameError, Kind};
+use cwasi_wire::frame::{self, FrameError, FrameKind};
 
 /// An assignment without an id, a connection or a call.
-const INCOMPLETE: FrameError = FrameError::Kind { kind: Kind::Assignment as u8, flags: 0 };
+const INCOMPLETE: FrameError = FrameError::Kind { kind: FrameKind::Assignment as u8, flags: 0 };
 
 /// A message of init.
 pub(super) enum InitMessage {
@@ -29,7 +29,7 @@ pub(super) fn receive(
     max_payload: u64,
 ) -> Result<InitMessage, LocalError> {
     let message = seqpacket::receive(init, buffer, None)?;
-    if frame::decode(&buffer[..message.len])?.kind == Kind::SharedConnection {
+    if frame::decode(&buffer[..message.len])?.kind == FrameKind::SharedConnection {
         let connection = open_connection(&buffer[..message.len], message)?;
         return Ok(connection.map_or(InitMessage::WakeUp, InitMessage::Connection));
     }
