@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_the_response_is_refused() {
+    fn values_that_break_the_response_are_refused() {
         let mut host = host();
         for (key, value) in [
             ("function", "x"),

@@ -2,7 +2,7 @@
 
 use cwasi_abi::{Errno, Outcome};
 
-use crate::request_dispatcher::{arguments, checked, full, keep, tell};
+use crate::request_dispatcher::{arguments, checked, full, keep, write_outcome};
 use crate::{GuestMemory, GuestPtr, Host};
 
 /// Stores a message for a function without waiting for its handler. After an error, the text is kept for
@@ -31,7 +31,7 @@ pub fn emit(
             }
         }
     };
-    tell(memory, outcome_out, outcome)
+    write_outcome(memory, outcome_out, outcome)
 }
 
 #[cfg(test)]

@@ -204,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_inside_is_a_part_of_the_pages(all in pages(), offset in 0..45 * PAGE, len in 0..200_000_u64, aligned: bool) {
+        fn pages_inside_are_a_part(all in pages(), offset in 0..45 * PAGE, len in 0..200_000_u64, aligned: bool) {
             let offset = if aligned { offset - offset % PAGE } else { offset };
             let end = u64::from(offset) + len.next_multiple_of(u64::from(PAGE));
             let fits = offset % PAGE == 0 && len > 0 && end <= u64::from(all.len);

@@ -36,7 +36,7 @@ pub fn request_dispatcher<M: PagedMemory>(
             keep(host, ended)
         }
     };
-    tell(memory, outcome_out, outcome)
+    write_outcome(memory, outcome_out, outcome)
 }
 
 /// [`request_dispatcher`] of a function that has others embedded. `Some(callee)`: the engine is to run that
@@ -54,7 +54,7 @@ pub fn begin_call<M: PagedMemory>(
 ) -> Result<Option<usize>, Errno> {
     let (name, bytes) = arguments(memory, target, payload, outcome_out)?;
     if let Some(outcome) = full(host) {
-        return tell(memory, outcome_out, outcome).map(|()| None);
+        return write_outcome(memory, outcome_out, outcome).map(|()| None);
     }
     let ended = match checked(host, &name, bytes) {
         Ok(target) => {
@@ -68,7 +68,7 @@ pub fn begin_call<M: PagedMemory>(
         Err(error) => Err(error),
     };
     let outcome = keep(host, ended);
-    tell(memory, outcome_out, outcome).map(|()| None)
+    write_outcome(memory, outcome_out, outcome).map(|()| None)
 }
 
 /// The call that [`begin_call`] left to the engine is over.
@@ -84,7 +84,7 @@ pub fn end_call(
     let length = ended.as_ref().ok().map(|response| response.len());
     let within_limits = host.dispatch.embedded_ended(length);
     let outcome = keep(host, ended.and_then(|response| within_limits.map(|()| response)));
-    tell(memory, outcome_out, outcome)
+    write_outcome(memory, outcome_out, outcome)
 }
 
 /// The name of the function to call.
@@ -110,7 +110,7 @@ pub(crate) fn full(host: &Host) -> Option<Outcome> {
 }
 
 /// Writes the outcome; its status is the result.
-pub(crate) fn tell(
+pub(crate) fn write_outcome(
     memory: &mut impl GuestMemory,
     out: GuestPtr,
     outcome: Outcome,

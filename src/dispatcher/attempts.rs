@@ -62,7 +62,7 @@ mod tests {
     use cwasi_modes::causes::{Break, Unreached};
 
     #[test]
-    fn only_calls_that_certainly_did_not_run_are_repeated_and_not_for_ever() {
+    fn only_calls_that_did_not_run_are_repeated_within_a_bound() {
         let target = || "b".to_owned();
         let unreachable = CallError::Unreachable { target: target(), cause: Unreached::Closed };
         let broken = CallError::Broken { target: target(), cause: Break::Closed };

@@ -45,7 +45,7 @@ impl BrokerClient {
     }
 
     /// Sends a report, which never delays a call; false if the shim does not take it at once.
-    fn tell(&self, report: &SandboxMessage) -> bool {
+    fn try_send(&self, report: &SandboxMessage) -> bool {
         let bytes = control::encode(report);
         seqpacket::send(self.broker.as_fd(), &[&bytes], &[], Some(Deadline::PASSED)).is_ok()
     }
@@ -160,7 +160,7 @@ impl Resolve for BrokerClient {
 
     fn report(&mut self, reports: Vec<EdgeReport>) {
         for chunk in reports.chunks(REPORTS_PER_MESSAGE) {
-            if !self.tell(&SandboxMessage::Edges(chunk.to_vec())) {
+            if !self.try_send(&SandboxMessage::Edges(chunk.to_vec())) {
                 tracing::debug!("edge report lost");
             }
         }
@@ -170,7 +170,7 @@ impl Resolve for BrokerClient {
         for report in reports {
             let lost = report.dropped.saturating_add(report.spans.len() as u64);
             let report = SpanReport { dropped: self.lost_spans + report.dropped, ..report };
-            self.lost_spans = match self.tell(&SandboxMessage::Spans(report)) {
+            self.lost_spans = match self.try_send(&SandboxMessage::Spans(report)) {
                 true => 0,
                 false => self.lost_spans.saturating_add(lost),
             };

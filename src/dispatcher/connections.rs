@@ -86,7 +86,7 @@ impl Connections {
             Pick::AskFirst { fallback, nearer } => (Some(fallback), nearer),
             Pick::Ask => (None, false),
         };
-        let held = fallback.map(|_| self.links.held(target)).unwrap_or_default();
+        let held = fallback.map(|_| self.links.instances(target)).unwrap_or_default();
         let query = RouteQuery { target, avoid, held: &held, nearer };
         match (resolver.resolve(&query, deadline), fallback) {
             (Ok(ResolvedRoute { route: Some(route), instances }), _) => {

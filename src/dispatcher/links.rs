@@ -109,7 +109,7 @@ impl Links {
 
     /// The connected instances of `target`.
     #[must_use]
-    pub fn held(&self, target: &str) -> Vec<String> {
+    pub fn instances(&self, target: &str) -> Vec<String> {
         let ids = self.callees.get(target).map(|callee| callee.links.as_slice());
         let links = ids.unwrap_or_default().iter().filter_map(|id| self.links.get(id));
         let names = links.map(|link| link.route.connection().instance.clone());
@@ -292,7 +292,7 @@ mod tests {
             "there is one more"
         );
         let second = links.add("b", route("2"), 2);
-        assert_eq!(links.held("b"), ["1", "2"]);
+        assert_eq!(links.instances("b"), ["1", "2"]);
         assert_eq!(links.pick("b"), Pick::Take(second));
         links.sent(second);
         links.sent(second);
@@ -319,7 +319,7 @@ mod tests {
         links.sent(bridge);
         age(&mut links, "far");
         assert_eq!(links.pick("far"), Pick::Take(bridge));
-        assert!(links.held("far").is_empty());
+        assert!(links.instances("far").is_empty());
     }
 
     #[test]

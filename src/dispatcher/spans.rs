@@ -1,6 +1,6 @@
 //! Spans of traced calls between two reports to the shim. Runs in a worker.
 //!
-//! Only calls of a recorded trace get here; all others cost one look at an `Option`.
+//! Only calls of a recorded trace get here; all others cost one check of an `Option`.
 //!
 //! Invariant: an invocation records a bounded number of spans. Its further calls leave the trace: their callees record
 //! nothing.

@@ -1,7 +1,7 @@
 //! The trace of the running invocation: which spans its calls have. Calls inside one VM, of embedded and of linked
 //! modules, nest: a callee's own calls are below its span. Runs in a worker.
 //!
-//! An invocation whose trace is not recorded costs one look at an `Option` for each call.
+//! An invocation whose trace is not recorded costs one check of an `Option` for each call.
 
 use std::mem;
 use std::rc::Rc;

@@ -21,7 +21,7 @@ pub struct ExecFilterError {
 /// A system call, and the bit of which argument makes it refused; `None`: it always is.
 type SyscallRule = (&'static str, Option<(u32, u64)>);
 
-/// What brings native code into a process.
+/// How native code gets into a process.
 const REFUSED: [SyscallRule; 8] = [
     ("execve", None),
     ("execveat", None),

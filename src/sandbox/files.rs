@@ -1,5 +1,5 @@
 //! The directories that guests may open: their mounts, and the view of the image's files that the builder has mounted
-//! ([`FILES_DIR`](cwasi_wire::control::FILES_DIR)), or their [`Places`] without a container. Runs in a worker.
+//! ([`FILES_DIR`](cwasi_wire::control::FILES_DIR)), or their [`HostPaths`] without a container. Runs in a worker.
 //!
 //! WASI has neither a root nor a working directory, only named directories. Each language's library resolves paths
 //! among them in its own way:
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use cwasi_vm::Preopen;
 use cwasi_wire::control::{Files, FunctionLaunch};
 
-use super::places::{Around, Place, Places};
+use super::host_paths::{HostLocation, HostPath, HostPaths};
 
 /// A guest's names for its root and its working directory.
 const ROOT: &str = "/";
@@ -24,30 +24,30 @@ const CURRENT: &str = ".";
 const PWD: &str = "PWD";
 
 /// The directories, in the order in which the guest sees them.
-pub fn preopens(launch: &FunctionLaunch, places: &Places) -> Vec<Preopen> {
-    let mounts = launch.preopens.iter().map(|name| preopen(name.clone(), places.mount(name)));
+pub fn preopens(launch: &FunctionLaunch, host_paths: &HostPaths) -> Vec<Preopen> {
+    let mounts = launch.preopens.iter().map(|name| preopen(name.clone(), host_paths.mount(name)));
     let Some(files) = &launch.files else { return mounts.collect() };
-    let root = preopen(ROOT.into(), places.root());
+    let root = preopen(ROOT.into(), host_paths.root());
     if files.cwd == Path::new(ROOT) {
         return [root].into_iter().chain(mounts).collect();
     }
-    let current = current(files, &launch.preopens, places);
+    let current = current(files, &launch.preopens, host_paths);
     let tops = top_directories(&root);
     let tops = tops.into_iter().filter(|top| !launch.preopens.contains(&top.name));
     [current.clone()].into_iter().chain(mounts).chain(tops).chain([root, current]).collect()
 }
 
 /// The working directory, which may lie in a mount that others change.
-fn current(files: &Files, mounts: &[PathBuf], places: &Places) -> Preopen {
+fn current(files: &Files, mounts: &[PathBuf], host_paths: &HostPaths) -> Preopen {
     let name = CURRENT.into();
     if mounts.contains(&files.cwd) {
-        return preopen(name, places.mount(&files.cwd));
+        return preopen(name, host_paths.mount(&files.cwd));
     }
-    let Around { path, below, read_only } = places.around(&files.cwd);
+    let HostLocation { path, below, read_only } = host_paths.locate(&files.cwd);
     Preopen { name, path: below, inside: Some(path), read_only }
 }
 
-fn preopen(name: PathBuf, Place { path, read_only }: Place) -> Preopen {
+fn preopen(name: PathBuf, HostPath { path, read_only }: HostPath) -> Preopen {
     Preopen { name, path, inside: None, read_only }
 }
 

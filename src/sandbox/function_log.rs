@@ -284,7 +284,7 @@ mod tests {
     fn lines_without_a_reader_are_dropped_and_counted_and_told_when_one_comes() {
         let (log, mut reader, writer) = log();
         for number in 0..5000 {
-            log.line(&format!("line {number} of many that nobody reads for a while"));
+            log.line(&format!("line {number} of many, unread for a while"));
         }
         assert!(log.wants_room() && is_full(writer.as_fd()));
         let mut first = vec![0; 32 * 1024];
@@ -351,6 +351,6 @@ mod tests {
         let (log, reader, _writer) = log();
         drop(reader);
         log.line("lost");
-        assert!(!log.wants_room(), "a poll would return at once, for ever");
+        assert!(!log.wants_room(), "a poll would always return at once");
     }
 }

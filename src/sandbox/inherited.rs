@@ -9,7 +9,7 @@ use cwasi_sys::process::SingleThreaded;
 use cwasi_sys::seqpacket;
 use cwasi_wire::control::{self, FunctionLaunch, SandboxMessage};
 
-use super::places::Places;
+use super::host_paths::HostPaths;
 use super::{exit_codes, stderr};
 
 /// How long init waits for its shim to take a message.
@@ -26,11 +26,11 @@ pub struct Sandbox<M> {
     /// Listening receiver; secondaries only.
     pub receiver: Option<OwnedFd>,
     /// Its directories, outside of a container.
-    pub places: Places,
+    pub host_paths: HostPaths,
 }
 
 impl<M> Sandbox<M> {
-    /// Tells the shim, waiting a little for it to take it.
+    /// Sends a message to the shim; waits a little for room.
     pub fn send(&self, message: &SandboxMessage) {
         let deadline = Some(Deadline::after(SHIM_WAIT));
         let bytes = control::encode(message);
@@ -42,14 +42,14 @@ impl<M> Sandbox<M> {
         }
     }
 
-    /// Tells the shim, if it takes the message at once; returns whether it did.
+    /// Sends a message to the shim, if it takes it at once; returns whether it did.
     #[must_use]
     pub fn try_send(&self, message: &SandboxMessage) -> bool {
         let bytes = control::encode(message);
         seqpacket::send(self.broker.as_fd(), &[&bytes], &[], Some(Deadline::PASSED)).is_ok()
     }
 
-    /// Tells the shim that there will be no workload; returns the exit code.
+    /// Reports to the shim that there will be no workload; returns the exit code.
     pub fn start_failed(&self, message: &str) -> i32 {
         self.send(&SandboxMessage::StartFailed { message: message.to_owned() });
         exit_codes::START_FAILED

@@ -8,7 +8,7 @@
 //! - [`builder`]: does one operation on one container, answers the shim and ends; `builder::executor` becomes
 //!   the container's process, native or function.
 //! - `inherited`: what a function's process has from its builder.
-//! - `files`: the directories that guests may open; `places`: where they are without a container.
+//! - `files`: the directories that guests may open; `host_paths`: where they are without a container.
 //! - [`init`]: pid 1 of a function's container; forks and supervises its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
 //! - `work`: the input of one invocation, in init's queue and in a worker.
@@ -27,10 +27,10 @@ pub mod exec_filter;
 mod exit_codes;
 mod files;
 mod function_log;
+mod host_paths;
 mod inherited;
 pub mod init;
 mod messages;
-mod places;
 mod privileges;
 mod request_limits;
 mod stderr;

@@ -1,4 +1,4 @@
-//! A piece of work for a worker: one call, or the calls of a group of parts. Sandbox init queues and assigns it. A worker
+//! Work for a worker: one call, or the calls of a group of parts. Sandbox init queues and assigns it. A worker
 //! has it when it begins it, also of a request that it read itself.
 
 use cwasi_modes::local::{CallKey, IncomingRequest};
@@ -66,7 +66,7 @@ pub mod fixture {
     use cwasi_wire::envelope::Request;
     use cwasi_wire::ids::CallId;
 
-    /// A connection on which nobody waits.
+    /// A connection without a reader.
     pub fn connection(id: u64) -> CallerConnection {
         let fd = Rc::<OwnedFd>::new(seqpacket::pair().unwrap().0);
         CallerConnection { id: ConnectionId(id), fd, caller: "a".into(), lends: false }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_can_change_more_than_memory_and_numbers_stays_as_it_is() {
+    fn modules_with_other_state_are_left_alone() {
         let table = |text: &str| {
             format!(
                 r#"(module (memory (export "memory") 1) (table 9 funcref) (elem $e func 0) (data $d "x") (func {text}))"#
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_exports_our_names() {
+    fn a_module_must_not_export_our_names() {
         for name in ["cwasi.state", "cwasi.global.0", "cwasi.later"] {
             let wat = format!(r#"(module (memory (export "memory") 1) (func (export "{name}")))"#);
             let refused = expose(&wat::parse_str(&wat).unwrap()).unwrap_err();

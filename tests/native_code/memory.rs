@@ -60,7 +60,7 @@ fn memory() {
     // Data as ever.
     let data = anonymous(DATA).unwrap();
     // SAFETY:
-    // - the page is this function's, and nobody refers to it.
+    // - the page is this function's, and no reference to it exists.
     unsafe { mprotect(data, PAGE.get(), ProtFlags::PROT_READ) }.unwrap();
     of_a_memfd(DATA).unwrap();
 }

@@ -127,7 +127,7 @@ fn every_call_has_one_end_whenever_workers_die() {
             .collect();
         scope.spawn(move || {
             let ended: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
-            // Also when one of them failed: the test would kill workers for ever.
+            // Also when one of them failed: the test would not stop to kill workers.
             over.store(true, Ordering::Relaxed);
             ended.into_iter().for_each(|caller| caller.unwrap());
         });
@@ -176,7 +176,7 @@ fn a_busy_function_without_a_queue_refuses() {
 }
 
 #[test]
-fn what_is_too_much_is_refused_beside_a_free_worker_that_does_not_run() {
+fn excess_requests_are_refused_beside_a_stopped_worker() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "held", workers(1, 2));
     let mut caller = function.caller();
@@ -244,7 +244,7 @@ fn a_full_queue_is_exact_while_workers_get_on() {
 }
 
 #[test]
-fn one_callers_endless_request_holds_up_nobody_else() {
+fn an_endless_request_delays_no_other_caller() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "two", workers(2, 4));
     let (mut one, mut two) = (function.caller(), function.caller());
@@ -268,7 +268,7 @@ fn a_killed_workers_request_is_answered_for_it_and_what_waits_is_served() {
         function.until_idle(1);
         let number = one.send(b"p", LONG_MS);
         function.until_busy(1);
-        // Init has queued this one or not yet; it is nobody's fault either way.
+        // Init has queued this one or not yet; both are right.
         let waiting = two.send(b"e", LONG_MS);
         kill_worker(&function);
         let (ended, outcome) = one.receive();
@@ -368,7 +368,7 @@ fn workers_that_read_no_connections_get_what_the_others_cannot_begin() {
 }
 
 #[test]
-fn what_is_no_request_ends_its_connection_only() {
+fn a_malformed_request_ends_its_connection_only() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "fault", workers(2, 8));
     let mut other = function.caller();
@@ -405,7 +405,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Waits until init looks no more at what workers do: it is awake every millisecond while it does.
+/// Waits until init's watchdog sleeps: it wakes every millisecond before.
 pub fn until_init_sleeps(function: &Function<'_>) {
     let switches = || function.container.status("voluntary_ctxt_switches:");
     eventually("init that sleeps for long", || {

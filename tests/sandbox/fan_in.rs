@@ -156,7 +156,7 @@ fn errors_reach_a_caller_with_more_parts_than_its_socket_holds() {
     for part in 0..PARTS - 1 {
         caller.send_part(&join("k", 0, part), b"e", LONG_MS);
     }
-    // Nobody reads before all of them have failed: most answers find no room at first.
+    // No caller reads before all of them have failed: most answers find no room at first.
     let mut other = function.caller();
     eventually("the group to be over", || {
         other.send_part(&join("k", 0, 0), b"e", 1);
@@ -362,7 +362,7 @@ fn a_large_answer_is_one_segment_for_all() {
 }
 
 #[test]
-fn a_caller_that_does_not_read_holds_up_no_other() {
+fn a_caller_that_does_not_read_delays_no_other() {
     const PARTS: u32 = 12;
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "slow", merge(PARTS, LONG_MS, Partial::Fail));

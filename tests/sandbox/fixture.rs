@@ -236,7 +236,7 @@ fn start_zygote() -> (Child, OwnedFd) {
     // - between fork and exec only signal, dup2 and fcntl run, which are async-signal-safe.
     unsafe {
         command.pre_exec(move || {
-            // Whoever runs tests in the background has them ignored, and so would every container.
+            // A shell that runs tests in the background has them ignored, and so would every container.
             for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
                 libc::signal(signal, libc::SIG_DFL);
             }
@@ -272,7 +272,7 @@ impl Drop for Container<'_> {
 }
 
 impl Container<'_> {
-    /// Reaps a killed init, for a bounded time: one that has not joined its pid namespace yet may wait for ever.
+    /// Reaps a killed init, for a bounded time: one that has not joined its pid namespace yet may never end.
     fn reap(&self) {
         let end = Instant::now() + WAIT;
         while waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive) {

@@ -136,7 +136,7 @@ impl<'a> Function<'a> {
         (mode, route, pool)
     }
 
-    /// A caller, unless nobody listens any more.
+    /// A caller, unless there is no listener any more.
     pub fn caller_if_listening(&self) -> Option<OwnedFd> {
         seqpacket::connect_to(&self.receiver).ok()
     }
@@ -165,7 +165,7 @@ static CALLERS: AtomicU64 = AtomicU64::new(0);
 
 pub struct Caller {
     pub connection: OwnedFd,
-    /// Its calls' ids are nobody else's.
+    /// Its calls' ids are its own.
     number: u64,
     next: u64,
 }

@@ -58,7 +58,7 @@ const REACTOR: &str = r#"(module
         (call $answer (local.get $out) (local.get $ptr)
           (i32.sub (local.get $end) (local.get $ptr)))
         (return (i32.const 0))))
-    ;; "l": for ever
+    ;; "l": without end
     (if (i32.eq (local.get $how) (i32.const 0x6c))
       (then (loop $again (i32.store (i32.const 600) (i32.add (i32.load (i32.const 600)) (i32.const 1))) (br $again))))
     ;; "o": out of bounds

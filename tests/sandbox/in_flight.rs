@@ -16,7 +16,7 @@ use crate::fixture::{Fixture, eventually};
 use crate::function::{Function, launch};
 use crate::guests::guests;
 
-/// A user that nobody else is.
+/// A user without other processes.
 const USER: u32 = 54_321;
 /// Most descriptors in a message.
 const AT_A_TIME: usize = 250;

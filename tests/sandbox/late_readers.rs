@@ -1,4 +1,4 @@
-//! Callers that start many calls and read late: what they have not read waits for them, and nobody waits with it.
+//! Callers that start many calls and read late: what they have not read waits for them, and delays no other caller.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::guests::guests;
 const LATE_MS: u64 = 60_000;
 /// Deadline of calls that are not to wait for those, in milliseconds.
 const SOON_MS: u64 = 20_000;
-/// Calls of others while nobody reads the late ones' answers.
+/// Calls of others while the late ones do not read.
 const CALLS: usize = 20;
 
 fn echo(concurrency: u32, queue: u32) -> FunctionLaunch {
@@ -37,7 +37,7 @@ fn answers(caller: &Caller, count: usize) -> BTreeMap<u64, Outcome> {
 }
 
 #[test]
-fn a_caller_that_reads_late_holds_up_nobody_else() {
+fn a_late_reader_delays_no_other_caller() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "late", echo(2, 2000));
     let mut other = function.caller();
@@ -60,7 +60,7 @@ fn a_caller_that_reads_late_holds_up_nobody_else() {
 }
 
 #[test]
-fn refusals_that_nobody_reads_hold_up_nobody_else() {
+fn unread_refusals_delay_no_other_caller() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "refused", echo(1, 2000));
     let (mut late, mut other) = (function.caller(), function.caller());
@@ -97,7 +97,7 @@ fn a_group_does_not_wait_for_the_one_of_its_callers_that_reads_late() {
 }
 
 #[test]
-fn what_one_caller_does_not_read_is_bounded_in_bytes_and_in_number() {
+fn unread_answers_are_bounded_in_bytes_and_number() {
     const SENT: usize = 3000;
     let fixture = Fixture::new();
     let launch = FunctionLaunch { memory_max: Some(64 << 20), ..echo(2, 4000) };

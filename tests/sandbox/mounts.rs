@@ -189,7 +189,7 @@ fn a_missing_source_is_named() {
 }
 
 /// Where a function's init has mounts.
-fn places_of_mounts(function: &Function<'_>) -> Vec<String> {
+fn targets_of_mounts(function: &Function<'_>) -> Vec<String> {
     let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", function.container.pid));
     let place = |line: &str| line.split(' ').nth(4).map(str::to_owned);
     mounts.unwrap().lines().filter_map(place).collect()
@@ -200,7 +200,7 @@ fn a_function_has_few_of_the_kernels_files() {
     let fixture = Fixture::new();
     let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
     let function = Function::start(&fixture, "few", reactor.clone());
-    assert_eq!(places_of_mounts(&function), ["/", "/proc", "/dev", "/usr"]);
+    assert_eq!(targets_of_mounts(&function), ["/", "/proc", "/dev", "/usr"]);
     let inside = |path: &str| inside(&function.container, path);
     assert!(inside("/proc/1/pagemap") && inside("/dev/null"));
     for path in ["/proc/sys", "/proc/keys", "/proc/version", "/sys/kernel", "/dev/shm"] {
@@ -212,6 +212,6 @@ fn a_function_has_few_of_the_kernels_files() {
         spec["hooks"] = json!({ "poststart": [{ "path": "/bin/true" }] });
     });
     let function = Function::create_in(&fixture, "hooked", bundle, reactor).unwrap();
-    assert!(places_of_mounts(&function).contains(&"/sys".to_owned()));
+    assert!(targets_of_mounts(&function).contains(&"/sys".to_owned()));
     function.end();
 }

@@ -102,7 +102,7 @@ fn a_native_process_inherits_stdio_only() {
 }
 
 #[test]
-fn what_a_spec_leaves_out_is_nothing() {
+fn a_bare_spec_gives_no_capabilities() {
     let fixture = Fixture::new();
     let script = "echo $HOME; grep -E '^Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status";
     let mut container = fixture

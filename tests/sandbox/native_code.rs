@@ -83,7 +83,7 @@ fn sockets_need_destinations_and_the_engines_types() {
     };
     let refused = refusal("no-network", LOOK_UP, None);
     assert!(refused.contains("sock_getaddrinfo") && refused.contains("cwasi.network"), "{refused}");
-    // The engine would take it for one with three parameters, and read what nobody passed.
+    // The engine would take it for one with three parameters, and read one that was not passed.
     let other_type = r#"(module
       (import "wasi_snapshot_preview1" "sock_connect" (func))
       (memory (export "memory") 1) (func (export "_start")))"#;

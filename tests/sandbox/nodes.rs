@@ -98,7 +98,7 @@ fn parts_from_two_hosts_are_one_group() {
     for caller in [&local, &one, &two] {
         assert!(decoded(&caller.receive().1.unwrap()) == (3, parts.clone()));
     }
-    // What is missing, and what does not fit, is told over the network too.
+    // What is missing, and what does not fit, comes back over the network too.
     one.send_part(&join("k", 4, 1), b"e", LONG_MS);
     let (errno, message) = failed(one.receive().1);
     assert_eq!(errno, Errno::InvalidArgument);

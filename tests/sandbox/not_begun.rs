@@ -76,7 +76,7 @@ fn a_call_that_has_not_begun_when_its_function_ends_can_go_elsewhere() {
 }
 
 #[test]
-fn a_call_that_nobody_has_read_when_its_function_ends_can_go_elsewhere() {
+fn an_unread_call_of_a_function_that_ends_can_go_elsewhere() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "unread", reactor());
     let mut caller = function.caller();

@@ -68,7 +68,7 @@ fn stop_signals_and_the_timeout_end_a_loop() {
 }
 
 #[test]
-fn what_cannot_run_is_refused_at_create() {
+fn impossible_functions_are_refused_at_create() {
     let fixture = Fixture::new();
     let missing = Function::create(&fixture, "e", primary("nothing")).err().unwrap();
     assert!(missing.contains("nothing") && missing.contains("_start"), "{missing}");

@@ -35,7 +35,7 @@ fn errno(code: i32) -> Errno {
 pub const IDLE_DESCRIPTORS: usize = 12;
 
 fn idle_descriptors(function: &Function<'_>, worker: usize, callers: usize) -> Vec<(i32, PathBuf)> {
-    // One that died is replaced a moment after its caller has heard of it.
+    // One that died is replaced a moment after its caller has the error.
     let pid = eventually("a worker", || function.workers().get(worker).copied());
     let pid = Pid::from_raw(pid);
     // A moment passes before it has what it is given, and lets go of what has ended.
@@ -110,7 +110,7 @@ fn an_instance_that_is_kept_is_replaced_when_its_memory_is_used_up() {
         }
     };
     counts(b"12");
-    // One that no instance has memory for costs nobody what the instance knows.
+    // One that no instance has memory for leaves the instance's state alone.
     let error = |payload: usize| {
         let mut caller = function.caller();
         let (code, message) = caller.call(&vec![b'e'; payload]).unwrap_err();
@@ -169,7 +169,7 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
 }
 
 #[test]
-fn a_stderr_that_nobody_reads_holds_up_nobody() {
+fn an_unread_stderr_delays_no_call() {
     let fixture = Fixture::new();
     let mut function = Function::start(&fixture, "full", reactor());
     let mut caller = function.caller();
@@ -319,7 +319,7 @@ fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
         let workers = function.workers();
         (workers.len() == 1 && workers[0] != second[0]).then_some(())
     });
-    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()), "an idle worker's death is nobody's error");
+    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()), "an idle worker's death is no call's error");
     function.end();
 }
 

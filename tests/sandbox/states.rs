@@ -40,7 +40,7 @@ enum Who {
 /// What init does then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// It looks every millisecond.
+    /// It checks every millisecond.
     InitLooks,
     /// It sleeps until it is woken.
     InitSleeps,
@@ -142,7 +142,7 @@ fn answered() -> Result<Vec<u8>, Errno> {
 }
 
 #[test]
-fn a_stopped_process_holds_up_its_own_calls_only() {
+fn a_stopped_process_delays_its_own_calls_only() {
     let fixture = Fixture::new();
     for (number, who) in WHO.into_iter().enumerate() {
         for when in WHEN {

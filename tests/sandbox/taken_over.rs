@@ -51,7 +51,7 @@ fn ways_into(pid: i32) -> Vec<&'static str> {
         ("write mem", File::options().write(true).open(file("mem")).is_ok()),
         ("maps", fs::read_to_string(file("maps")).is_ok_and(|maps| !maps.is_empty())),
         ("descriptors", fs::read_link(file("fd/0")).is_ok()),
-        // Who may write there is told that nothing is there.
+        // A process that may write there learns that nothing is there.
         ("write memory", write_memory() < 0 && Errno::last() == Errno::EFAULT),
         ("take a descriptor", take_descriptor() >= 0),
         ("trace", trace() == 0),
@@ -79,7 +79,7 @@ fn attack(pid: i32) {
     for set in [CapSet::Effective, CapSet::Permitted] {
         caps::set(None, set, &kept).unwrap();
     }
-    // What is no function is open to whoever has its user and its capabilities: these ways are some.
+    // What is no function is open to every process with its user and its capabilities: these ways are some.
     let mut open = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
     let sleeps = || fs::read_to_string(format!("/proc/{}/stat", open.id())).ok();
     eventually("a process that sleeps", || {
@@ -123,7 +123,7 @@ fn no_process_of_a_function_is_open_to_another() {
 
 /// A worker writes what it can: it has the lead and never reads, and seems to run one request after the other.
 #[test]
-fn a_lying_worker_holds_up_no_call_of_others() {
+fn a_lying_worker_delays_no_call_of_others() {
     let fixture = Fixture::new();
     let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
     let function = Function::start(&fixture, "liar", FunctionLaunch { concurrency: 4, ..reactor });

@@ -86,7 +86,7 @@ fn why_a_worker_cannot_start_is_told_also_when_its_end_is_seen_first() {
     let to_init = socket_to_init(other, one);
     until_init_sleeps(&function);
     let init = Held::new(function.container.pid);
-    // Into poll, and out of it: what is ready now is what init hears of.
+    // Into poll, and out of it: init receives what is ready now.
     init.to_next_call();
     init.until_stopped();
     init.to_next_call();

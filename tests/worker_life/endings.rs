@@ -63,7 +63,7 @@ fn thousand_traps() {
     assert_eq!(worker.request(b"after").text(), "after");
 }
 
-/// Loops and waits for ever: only the worker's death ends them, and the next worker is as good as new.
+/// Endless loops and waits: only the worker's death ends them, and the next worker is as good as new.
 fn endless() {
     let module = load("server");
     let mut worker = Worker::of(module, "server", &[]);

@@ -13,7 +13,7 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdout, fork};
 
 /// Longest case.
 const CASE_SECONDS_MAX: u64 = 300;
-/// Time between two looks at a child.
+/// Time between two checks of a child.
 const POLL: Duration = Duration::from_millis(2);
 
 pub type Case = (&'static str, fn());

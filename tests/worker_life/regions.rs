@@ -51,7 +51,7 @@ fn nothing_accumulates() {
     assert!(after[1] < before[1] + 50, "{before:?} {after:?}");
 }
 
-/// What one request brought must not stay in an instance that goes on.
+/// A request's memory must not stay in an instance that goes on.
 fn nothing_accumulates_in_one_instance() {
     let mut worker = Worker::new("reader", &[]);
     let mut kept = InstanceBlocks::default();
@@ -97,7 +97,7 @@ fn no_lease_accumulates() {
         round(number);
         assert!(pool.bytes() <= 64 << 20);
     }
-    assert!(pool.trim(), "something is lent for ever");
+    assert!(pool.trim(), "something stays lent");
     let after = counted();
     assert_eq!((before[0], before[2], memory), (after[0], after[2], shared_memory()));
     assert!(after[1] < before[1] + 50, "{before:?} {after:?}");

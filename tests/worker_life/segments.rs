@@ -1,4 +1,4 @@
-//! What it costs to bring bytes from one process' memory into another's: sealed and leased segments, of small and of
+//! What it costs to pass bytes from one process' memory into another's: sealed and leased segments, of small and of
 //! huge pages, made in place and copied. Prints distributions, asserts nothing about time.
 #![expect(unsafe_code, reason = "memory whose pages are replaced")]
 
@@ -67,7 +67,7 @@ impl Memory {
 
     fn window(&self) -> Window {
         // SAFETY:
-        // - our own mapping, to which nobody refers.
+        // - our own mapping, to which no reference exists.
         unsafe { Window::new(self.0.as_ptr(), self.1) }.unwrap()
     }
 

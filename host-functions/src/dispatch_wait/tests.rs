@@ -15,7 +15,7 @@ use crate::{
     Context, Dispatch, RESPONSES_MAX, StartParameters, StartedCall, dispatch_start, response_read,
 };
 
-/// What the dispatcher was told, and what it will say.
+/// The calls of the dispatcher, and its answers.
 #[derive(Default)]
 struct Script {
     last: u32,
@@ -147,7 +147,7 @@ fn the_first_of_those_that_have_ended_is_given_and_its_handle_is_free() {
 }
 
 #[test]
-fn what_ended_at_its_start_waits_behind_what_comes_before_it() {
+fn a_call_that_ends_at_its_start_keeps_its_place() {
     let mut fixture = Fixture::new();
     let calls = [fixture.start("f"), fixture.start("at-once"), fixture.start("f")];
     fixture.end(2, Ok("last"));
@@ -219,7 +219,7 @@ fn wrong_handles_counts_and_pointers_change_nothing() {
 }
 
 #[test]
-fn what_is_forgotten_is_told_to_the_dispatcher() {
+fn the_dispatcher_learns_of_forgotten_calls() {
     let mut fixture = Fixture::new();
     let (pending, over) = (fixture.start("f"), fixture.start("at-once"));
     assert_eq!(dispatch_forget(&mut fixture.host, pending), Ok(()));

@@ -53,7 +53,7 @@ impl Fixture {
 }
 
 #[test]
-fn what_is_no_region_is_an_errno() {
+fn other_pages_are_an_errno() {
     let mut fixture = Fixture::new();
     let end = PAGES * PAGE;
     for (ptr, len, expected) in [

@@ -39,7 +39,7 @@ pub fn apply(spec: &mut Spec) -> Result<(), OciSpecError> {
         }
         let options = mount.options().clone().unwrap_or_default();
         if options.iter().any(|option| option == "ro") {
-            // At the end: the places for the hierarchies are made in it before.
+            // At the end: the mount points of the hierarchies are made in it before.
             let mut readonly = linux.readonly_paths().clone().unwrap_or_default();
             readonly.push(mount.destination().display().to_string());
             linux.set_readonly_paths(Some(readonly));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_rules_are_refused_by_name() {
         for (rule, says) in [
             (r#"[{"allow":true,"type":"c","major":1,"access":"x"}]"#, "r, w and m"),
             (r#"[{"allow":true,"type":"c","major":-7,"access":"r"}]"#, "number"),

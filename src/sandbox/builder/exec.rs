@@ -67,7 +67,7 @@ pub fn exec(
     match console.map(Console::master).transpose() {
         Ok(terminal) => Ok(Made { pid, terminal }),
         Err(error) => {
-            // Nobody could speak to it.
+            // It would have no peer.
             let _gone = kill(pid, Signal::SIGKILL);
             Err(error)
         }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_leaves_out_is_inits_and_what_it_says_is_its_own() {
+    fn a_process_has_its_own_settings_or_inits() {
         let all = r#","capabilities":{"bounding":["CAP_KILL"]},"apparmorProfile":"p","oomScoreAdj":7,
             "rlimits":[{"type":"RLIMIT_NOFILE","hard":9,"soft":9}]"#;
         let init = process(all);

@@ -27,8 +27,8 @@ use nix::unistd::geteuid;
 use crate::cause_chain::cause_chain;
 use crate::exec_filter;
 use crate::function_log::FunctionLog;
+use crate::host_paths::HostPaths;
 use crate::inherited::Sandbox;
-use crate::places::Places;
 use crate::{exit_codes, init, privileges, stderr};
 use cwasi_sys::process::{
     SingleThreaded, close_all_on_exec, close_others, exit_now, reset_signals,
@@ -181,7 +181,7 @@ pub struct LoadedFunction<M> {
     /// Listening receiver; secondaries only.
     pub receiver: Option<OwnedFd>,
     /// Its directories, outside of a container.
-    pub places: Places,
+    pub host_paths: HostPaths,
     /// True when this process can run no native code but what is mapped already.
     pub is_filtered: bool,
 }
@@ -246,7 +246,7 @@ fn lock_down<M>(
     is_filtered: bool,
 ) -> Result<(), Box<dyn Error>> {
     privileges::give_up(spec)?;
-    if let Some(access) = sandbox.places.access(sandbox.launch.egress.is_some()) {
+    if let Some(access) = sandbox.host_paths.access(sandbox.launch.egress.is_some()) {
         // Without Landlock the command that started this function has said so.
         let _is_enforced = access.restrict()?;
     }
@@ -258,7 +258,8 @@ fn lock_down<M>(
 
 /// Leaves stdio, the broker, the log and the receiver, and nothing of libcontainer's or the host's.
 fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
-    let LoadedFunction { launch, module, threads, broker, log, receiver, places, .. } = function;
+    let LoadedFunction { launch, module, threads, broker, log, receiver, host_paths, .. } =
+        function;
     let mut keep = vec![broker.as_fd(), log.as_fd()];
     keep.extend(receiver.as_ref().map(AsFd::as_fd));
     // SAFETY:
@@ -266,7 +267,7 @@ fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
     //   which own one too, were stopped.
     unsafe { close_others(&keep) }?;
     stderr::install(FunctionLog::new(log, launch.log_has_times)?);
-    Ok(Sandbox { launch, module, threads, broker, receiver, places })
+    Ok(Sandbox { launch, module, threads, broker, receiver, host_paths })
 }
 
 #[cfg(test)]

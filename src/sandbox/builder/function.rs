@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::places::Places;
+use crate::host_paths::HostPaths;
 use crate::stderr;
 use cwasi_sys::process::SingleThreaded;
 use cwasi_sys::reopen::append_without_waiting;
@@ -76,7 +76,7 @@ pub fn load(
         broker,
         log,
         receiver: sockets.next(),
-        places: Places::default(),
+        host_paths: HostPaths::default(),
         is_filtered: false,
     })
 }

@@ -10,7 +10,7 @@ use libcontainer::oci_spec::runtime::{Mount, Spec};
 
 /// File systems that no process of a function opens.
 const UNUSED: [&str; 5] = ["cgroup", "cgroup2", "devpts", "mqueue", "sysfs"];
-/// Places of a tmpfs that guests do not see. A mount in it is made in the image's folder instead, where they see it.
+/// Where a tmpfs is mounted that guests do not see. A mount in it is made in the image's folder instead, where they see it.
 const UNUSED_TMPFS: [&str; 2] = ["/dev/shm", "/run"];
 const PROC: &str = "/proc";
 /// Option of a `proc` that shows processes only (Linux 5.8).
@@ -92,12 +92,12 @@ mod tests {
         apply(&mut spec);
         let mounts = spec.mounts().clone().unwrap();
         let limited = mounts[0].options().iter().flatten().any(|option| option == PROCESSES_ONLY);
-        let places = mounts.iter().map(|mount| mount.destination().display().to_string());
-        (places.collect(), limited)
+        let targets = mounts.iter().map(|mount| mount.destination().display().to_string());
+        (targets.collect(), limited)
     }
 
-    fn names(places: &[&str]) -> Vec<String> {
-        places.iter().map(|place| (*place).to_owned()).collect()
+    fn names(targets: &[&str]) -> Vec<String> {
+        targets.iter().map(|place| (*place).to_owned()).collect()
     }
 
     #[test]
@@ -116,8 +116,8 @@ mod tests {
             |place: &str| json!([{ "destination": place, "type": "bind", "source": "/x" }]);
         for (place, kept, limited) in [("/sys/x", "/sys", true), ("/proc/cpuinfo", "/proc", false)]
         {
-            let (places, shows_processes_only) = left(spec(inside(place)));
-            assert!(places.contains(&kept.to_owned()), "{place}: {places:?}");
+            let (targets, shows_processes_only) = left(spec(inside(place)));
+            assert!(targets.contains(&kept.to_owned()), "{place}: {targets:?}");
             assert_eq!(shows_processes_only, limited, "{place}");
         }
         let mut in_sys = spec(json!([]));

@@ -21,7 +21,7 @@ use super::systemd::{Scope, for_systemd};
 
 /// Longest time that killed processes may take to be gone.
 const DYING_MAX: Duration = Duration::from_secs(10);
-/// Time between two looks.
+/// Time between two checks.
 const DYING_POLL: Duration = Duration::from_millis(20);
 
 fn failed(

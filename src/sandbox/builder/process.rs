@@ -2,7 +2,7 @@
 //!
 //! Sandbox init is a process of the daemon's user: no namespaces, no cgroup, no root of its own. It has the other
 //! barriers of a function ([`executor`](super::executor)), and can open only its own directories
-//! ([`Places`]). Like libcontainer's init, it waits on a socket for the word that starts its workload.
+//! ([`HostPaths`]). Like libcontainer's init, it waits on a socket for the word that starts its workload.
 //!
 //! Invariant: init ends with the daemon, and its workers end with it.
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use libcontainer::oci_spec::runtime::{Mount, Spec};
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getppid};
 
-use crate::places::{Place, Places};
+use crate::host_paths::{HostPath, HostPaths};
 use crate::{exit_codes, stderr};
 use cwasi_sys::process::{Fork, SingleThreaded, die_with_parent, exit_now};
 use cwasi_wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Workload};
@@ -46,7 +46,7 @@ pub fn create(
     let Descriptors { stdin, stdout, stderr, sockets } =
         Descriptors::take(&create.workload, descriptors)?;
     let mut function = load(threads, launch, &stderr, sockets)?;
-    function.places = places(&create.bundle, &spec)?;
+    function.host_paths = host_paths(&create.bundle, &spec)?;
     let failed = |operation| {
         let path = request.root.join(&request.container);
         move |source: io::Error| BuilderError::Init { operation, path, source }
@@ -99,26 +99,27 @@ fn wait(start: UnixListener) -> io::Result<()> {
 
 /// The directories of the function's root and mounts, each with a folder where a container has one. Mounted files are
 /// linked or copied into the root.
-fn places(bundle: &Path, spec: &Spec) -> Result<Places, BuilderError> {
+fn host_paths(bundle: &Path, spec: &Spec) -> Result<HostPaths, BuilderError> {
     let root = spec.root().as_ref().map_or_else(|| "rootfs".into(), |root| root.path().clone());
     let root = canonical(&bundle.join(root))?;
     for name in CONTAINER_FOLDERS {
         root_folders::make_folder(&root, Path::new(name))?;
     }
     root_folders::make_working_directory(spec, &root)?;
-    let mut places = Places::new(root.clone());
+    let mut host_paths = HostPaths::new(root.clone());
     for mount in spec.mounts().as_deref().unwrap_or_default() {
         let (Some(source), target) = (mount.source(), mount.destination()) else { continue };
         let source = canonical(source)?;
         if source.is_dir() {
-            let around = places.around(target);
+            let around = host_paths.locate(target);
             root_folders::make_folder(&around.path, &around.below)?;
-            places.add(target.clone(), Place { path: source, read_only: is_read_only(mount) });
+            host_paths
+                .add(target.clone(), HostPath { path: source, read_only: is_read_only(mount) });
         } else {
             put(&source, &root, mount)?;
         }
     }
-    Ok(places)
+    Ok(host_paths)
 }
 
 fn is_read_only(mount: &Mount) -> bool {

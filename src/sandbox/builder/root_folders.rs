@@ -1,4 +1,4 @@
-//! Folders that are made below a container's root: its working directory, as runc does, and the places of mounts. Links
+//! Folders that are made below a container's root: its working directory, as runc does, and mount points. Links
 //! in the root lead nowhere out of it (`pathrs`). Runs in the builder.
 
 use std::fs::Permissions;

@@ -260,7 +260,7 @@ impl<'t> WorkerPool<'t> {
     /// Kills workers whose deadlines have passed; their exits follow. Direct requests end at `latest` at the latest.
     pub fn expire(&mut self, now: u64, latest: Option<Deadline>) {
         for worker in self.entries.iter_mut().filter_map(|entry| entry.worker.as_mut()) {
-            worker.look(latest);
+            worker.update_in_flight(latest);
             let late = worker.in_flight.as_ref().filter(|it| it.deadline.has_passed(now));
             if late.is_some_and(|late| worker.slot.expire(late.turn)) {
                 worker.kill();

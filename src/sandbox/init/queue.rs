@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_in_bytes_and_descriptors_too() {
+    fn waiting_requests_are_bounded_in_bytes_and_descriptors() {
         let mut queue = queue(100);
         let why = |refused: Result<(), (Work, QueueFull)>| refused.unwrap_err().1;
         queue.push(waiting(1, 10, 'z'), 0).unwrap();

@@ -166,7 +166,7 @@ impl<'a, M: Module> Worker<'a, M> {
         let spec = InstanceSpec {
             args: launch.args.clone(),
             env: files::environment(launch),
-            preopens: files::preopens(launch, &sandbox.places),
+            preopens: files::preopens(launch, &sandbox.host_paths),
             pool,
         };
         let module = &sandbox.module;

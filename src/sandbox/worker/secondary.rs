@@ -184,7 +184,7 @@ impl<M: Module> Server<'_, M> {
                 return Ok(ready);
             }
             if let Some(reason) = ready.instance.not_renewed()
-                && self.slot.tells_not_renewed()
+                && self.slot.is_first_not_renewed()
             {
                 self.log(&format!("each request gets an instance made anew: {reason}"));
             }
@@ -274,8 +274,8 @@ impl<M: Module> Server<'_, M> {
             let (instance, host) = (&mut ready.instance, &mut self.worker.host);
             let handled = reactor::handle_again(instance, &mut ready.kept, input, host);
             self.handler_ended(invocation);
-            let crowded_out = ready.kept.crowded_out().filter(|_| !is_last_try);
-            let Some(needed) = crowded_out else {
+            let needs_fresh_instance = ready.kept.needs_fresh_instance().filter(|_| !is_last_try);
+            let Some(needed) = needs_fresh_instance else {
                 // After a trap or an exit it is unknown.
                 let is_known =
                     !matches!(handled, HandlerOutcome::Exited(_) | HandlerOutcome::Trapped(_));

@@ -52,7 +52,7 @@ mod tests {
     use crate::worker_table::{ReaderRole, WorkerTable};
 
     #[test]
-    fn it_is_enough_while_requests_are_short_and_call_nobody() {
+    fn processors_are_busy_while_requests_are_short_and_make_no_calls() {
         let table = WorkerTable::new(2).unwrap();
         table.control().set_processors(2);
         let slots = [0, 1].map(|index| table.slot(index).unwrap());

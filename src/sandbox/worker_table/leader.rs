@@ -90,8 +90,8 @@ impl<W: Word> WorkerSlot<'_, W> {
         self.stop_following();
         let leader = self.common[LEADER].compare_exchange(self.number, NO_LEADER);
         // It may have ended after it was woken to lead and before it led.
-        let nobody = matches!(leader, Ok(_) | Err(NO_LEADER));
-        nobody && self.common[FOLLOWERS].load() != 0
+        let no_leader = matches!(leader, Ok(_) | Err(NO_LEADER));
+        no_leader && self.common[FOLLOWERS].load() != 0
     }
 }
 

@@ -70,7 +70,7 @@ pub const LEADER: usize = 0;
 /// Word of the common page: a bit for each follower's number.
 pub const FOLLOWERS: usize = 1;
 /// Word of the common page: 1 when the log says that instances are made anew for each request.
-const NOT_RENEWED_TOLD: usize = 2;
+const NOT_RENEWED_LOGGED: usize = 2;
 /// Word of the common page: 1 when the next follower that wakes polls before it sleeps.
 const POLL: usize = 3;
 /// Words of a slot.

@@ -73,7 +73,7 @@ impl Word for CheckedWord {
 enum Fault {
     None,
     /// The leader hands the lead over and wakes no follower.
-    NobodyWoken,
+    NoWakeup,
     /// A follower checks for a leader before it registers, not after.
     RoleBeforeBit,
     /// Init reads the slots before it sets its sleep flag, not after.
@@ -128,7 +128,7 @@ struct World {
     sleeping: [bool; WORKERS_MAX],
     chosen: [bool; WORKERS_MAX],
     /// A worker has woken init.
-    told: bool,
+    notified: bool,
     /// Each worker's last assignment, and its turn.
     assigned: [Option<(SlotState, u8)>; WORKERS_MAX],
     dead: Option<usize>,
@@ -218,7 +218,7 @@ impl Model {
         let first = |world: &mut World| idle() && world.struck.get_or_insert(index) == &index;
         if stricken && self.change(first) {
             if self.scene == Scene::LeaderDies {
-                self.change(|world| (world.dead, world.told) = (Some(index), true));
+                self.change(|world| (world.dead, world.notified) = (Some(index), true));
             }
             return None;
         }
@@ -297,7 +297,7 @@ impl Model {
         self.change(|world| {
             let dies = self.scene == Scene::DiesBeforeBegin && world.struck.is_none();
             if dies {
-                (world.struck, world.dead, world.told) = (Some(index), Some(index), true);
+                (world.struck, world.dead, world.notified) = (Some(index), Some(index), true);
             }
             dies
         })
@@ -316,7 +316,7 @@ impl Model {
             None => slot.abandon_reading(),
             Some(request) => {
                 if slot.begin_running(CallId([request; 16]), Deadline::PASSED) {
-                    self.change(|world| world.told = true);
+                    self.change(|world| world.notified = true);
                 }
             }
         }
@@ -331,7 +331,7 @@ impl Model {
         let waits = self.change(|world| !world.connection.is_empty());
         if !waits && request > 0 && shuttle::rand::thread_rng().gen_bool(0.5) {
             slot.keep_lead();
-        } else if slot.hand_over_lead() && self.fault != Fault::NobodyWoken {
+        } else if slot.hand_over_lead() && self.fault != Fault::NoWakeup {
             self.wake_one();
         }
         self.sleep(|world| match (self.scene, request) {
@@ -344,7 +344,7 @@ impl Model {
         self.change(|world| {
             world.ended += 1;
             if !rests {
-                (world.dead, world.told) = (Some(index), true);
+                (world.dead, world.notified) = (Some(index), true);
             }
         });
         rests
@@ -401,7 +401,7 @@ impl Model {
             let reads = !matches!(self.scene, Scene::InitStopped | Scene::Endless);
             self.sleep(|world| {
                 let waits = hears && reads && !world.connection.is_empty();
-                let needed = std::mem::take(&mut world.told) || waits;
+                let needed = std::mem::take(&mut world.notified) || waits;
                 (needed || world.ended == REQUESTS).then_some(())
             });
         }
@@ -530,7 +530,7 @@ fn requests_are_begun_once_and_end_whatever_the_schedule() {
 #[test]
 fn classical_faults_are_found() {
     let planted = [
-        (Scene::InitStopped, Fault::NobodyWoken),
+        (Scene::InitStopped, Fault::NoWakeup),
         (Scene::InitStopped, Fault::RoleBeforeBit),
         (Scene::Endless, Fault::LooksThenSleeps),
         (Scene::LeaderStuck, Fault::DeafInSleep),

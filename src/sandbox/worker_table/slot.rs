@@ -9,7 +9,7 @@ use cwasi_wire::ids::CallId;
 
 use super::phase::{Phase, SlotState};
 use super::{
-    ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ID_HIGH, ID_LOW, NOT_RENEWED_TOLD, POOL_BYTES,
+    ASLEEP, CONNECTION, DEADLINE, DIRECT_READS, ID_HIGH, ID_LOW, NOT_RENEWED_LOGGED, POOL_BYTES,
     STATE,
 };
 
@@ -128,10 +128,10 @@ impl<W: Word> WorkerSlot<'_, W> {
         }
     }
 
-    /// True for the first of all workers that asks: it says in the log that instances are made anew.
+    /// True for the first worker that asks: it logs that instances are made anew.
     #[must_use]
-    pub fn tells_not_renewed(&self) -> bool {
-        self.common[NOT_RENEWED_TOLD].swap(1) == 0
+    pub fn is_first_not_renewed(&self) -> bool {
+        self.common[NOT_RENEWED_LOGGED].swap(1) == 0
     }
 
     /// Ends the turn: its callers have been answered. Returns false when its deadline has passed and init is killing

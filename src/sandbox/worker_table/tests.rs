@@ -268,7 +268,7 @@ fn a_long_request_takes_the_lead_from_its_worker() {
         control.set_processors(count);
         a.all_processors_work() && !more_than
     };
-    assert!(!a.all_processors_work(), "nobody knows how many there are");
+    assert!(!a.all_processors_work(), "the number is unknown");
     assert!(at_work(READERS_MAX));
     assert_eq!((a.take_role(), c.take_role()), (ReaderRole::Leader, ReaderRole::Follower));
     assert!(!control.set_long_running([1, READERS_MAX].into_iter()), "the leader gets on");

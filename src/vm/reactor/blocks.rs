@@ -23,7 +23,7 @@ pub struct InstanceBlocks {
     /// Length in bytes of the last payload's block.
     needed: u64,
     /// Length in bytes of a block for which the guest had no memory.
-    lacking: Option<u64>,
+    unallocated: Option<u64>,
 }
 
 impl InstanceBlocks {
@@ -42,16 +42,16 @@ impl InstanceBlocks {
     /// Length in bytes of a block for which the guest had no memory. A new instance, or this one without the
     /// preallocated block, may have it. The handler has not run.
     #[must_use]
-    pub fn crowded_out(&self) -> Option<u64> {
-        self.lacking.filter(|_| self.preallocated.is_some() || self.used)
+    pub fn needs_fresh_instance(&self) -> Option<u64> {
+        self.unallocated.filter(|_| self.preallocated.is_some() || self.used)
     }
 
-    pub(super) const fn lack(&mut self, length: u64) {
-        self.lacking = Some(length);
+    pub(super) const fn allocation_failed(&mut self, length: u64) {
+        self.unallocated = Some(length);
     }
 
     pub(super) const fn use_it(&mut self) {
-        (self.used, self.lacking) = (true, None);
+        (self.used, self.unallocated) = (true, None);
     }
 }
 

@@ -1,4 +1,4 @@
-//! One invocation of a reactor (docs/abi.md): allocate in the guest, bring in the payload, call `cwasi_handle`, find
+//! One invocation of a reactor (docs/abi.md): allocate in the guest, pass the payload, call `cwasi_handle`, find
 //! the answer. Runs in a worker.
 //!
 //! Segments are mapped in both directions if the guest's pages allow it.
@@ -83,7 +83,7 @@ pub fn handle_again<'a, 'i, I: Instance>(
         Err(HandlerFault::Stopped(GuestStop::Exited(code))) => HandlerOutcome::Exited(code),
         Err(HandlerFault::Stopped(GuestStop::Trapped(trap))) => HandlerOutcome::Trapped(trap),
         Err(HandlerFault::NoMemory { length }) => {
-            kept.lack(length);
+            kept.allocation_failed(length);
             let linear_memory = instance.memory().len();
             HandlerOutcome::Failed(no_memory(length, linear_memory, instance.memory_max()))
         }
@@ -131,9 +131,9 @@ fn run<I: Instance>(
 ) -> Result<HandlerReturn, HandlerFault> {
     let response_out = response_out(instance, kept, host)?;
     let (ptr, len) = match input {
-        HandlerInput::Whole(payload) => bring(instance, kept, payload, host)?,
+        HandlerInput::Whole(payload) => pass_payload(instance, kept, payload, host)?,
         HandlerInput::Parts { expected, parts } => {
-            parts::bring(instance, kept, expected, parts, host)?
+            parts::pass(instance, kept, expected, parts, host)?
         }
     };
     let out = offset(response_out.start);
@@ -149,8 +149,8 @@ fn run<I: Instance>(
     Ok(HandlerReturn { status, response: range })
 }
 
-/// The payload in linear memory: pointer and length, both 0 if it is empty.
-fn bring<I: Instance>(
+/// Maps or copies the payload into linear memory: pointer and length, both 0 if it is empty.
+fn pass_payload<I: Instance>(
     instance: &mut I,
     kept: &mut InstanceBlocks,
     payload: &Payload,

@@ -65,8 +65,8 @@ impl PartLayout {
     }
 }
 
-/// The parts in linear memory: pointer and length of their block.
-pub(super) fn bring<I: Instance>(
+/// Maps or copies the parts into linear memory: pointer and length of their block.
+pub(super) fn pass<I: Instance>(
     instance: &mut I,
     kept: &mut InstanceBlocks,
     expected: u32,
@@ -146,7 +146,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn places_are_apart_inside_and_aligned(parts in parts(), huge: bool) {
+        fn offsets_are_apart_inside_and_aligned(parts in parts(), huge: bool) {
             let plan = PartLayout::of(&lent(&parts), huge).unwrap();
             let header = 0..parts_header_len(parts.len()) as u64;
             let mut taken = Vec::from([header]);
@@ -166,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_laid_out_is_decoded(parts in parts()) {
+        fn layouts_are_decoded(parts in parts()) {
             let plan = PartLayout::of(&lent(&parts), false).unwrap();
             let mut block = vec![0xee; usize::try_from(plan.len).unwrap()];
             block[..16].copy_from_slice(&parts_head(30, u32::try_from(parts.len()).unwrap()));

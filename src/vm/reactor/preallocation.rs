@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_needed_fits(needed in prop::collection::vec(0..2 * LEN_MAX, 1..40)) {
+        fn needed_lengths_fit(needed in prop::collection::vec(0..2 * LEN_MAX, 1..40)) {
             let mut ahead = Preallocation::within(None);
             let (mut longest, mut changes) = (0, 0);
             for needed in needed {

@@ -77,7 +77,7 @@ struct Nothing;
 
 impl Dispatch for Nothing {
     fn call(&mut self, _: &str, _: OutgoingPayload<'_>, _: Option<Deadline>) -> CallResult {
-        unreachable!("the scripted guest calls nobody")
+        unreachable!("the scripted guest makes no calls")
     }
 }
 
@@ -210,7 +210,10 @@ fn a_place_that_was_asked_for_ahead_takes_one_payload_that_fits() {
     let (ended, mut kept) = run_ahead(&mut guest, 60, b"abc");
     assert_eq!(ended, Ended::Answered(b"abc".to_vec()));
     assert_eq!(guest.asked, [(8, 4), (64, 1)]);
-    assert_eq!((guest.handled, kept.needed(), kept.crowded_out()), (Some((64, 3)), 3, None));
+    assert_eq!(
+        (guest.handled, kept.needed(), kept.needs_fresh_instance()),
+        (Some((64, 3)), 3, None)
+    );
     // It is the guest's now.
     guest.allocs = vec![128];
     let mut host = Host::new(Context::default(), Box::new(Nothing), Box::new(Nothing));
@@ -220,20 +223,23 @@ fn a_place_that_was_asked_for_ahead_takes_one_payload_that_fits() {
 }
 
 #[test]
-fn a_payload_that_does_not_fit_is_asked_for_and_may_be_crowded_out() {
+fn a_payload_that_does_not_fit_may_need_a_fresh_instance() {
     let long = [7; 65];
     let mut guest = Scripted { allocs: vec![8, 64, 128], ..Scripted::new() };
     let (_, kept) = run_ahead(&mut guest, 60, &long);
     assert_eq!(guest.asked, [(8, 4), (64, 1), (65, 1)]);
-    assert_eq!((guest.handled, kept.needed(), kept.crowded_out()), (Some((128, 65)), 65, None));
+    assert_eq!(
+        (guest.handled, kept.needed(), kept.needs_fresh_instance()),
+        (Some((128, 65)), 65, None)
+    );
     let mut guest = Scripted { allocs: vec![8, 64, 0], ..Scripted::new() };
     let (ended, kept) = run_ahead(&mut guest, 60, &long);
     assert!(matches!(ended, Ended::Failed(_)) && guest.handled.is_none());
-    assert_eq!(kept.crowded_out(), Some(65));
+    assert_eq!(kept.needs_fresh_instance(), Some(65));
     // There was no block for it.
     let mut guest = Scripted { allocs: vec![8, 0, 0], ..Scripted::new() };
     let (ended, kept) = run_ahead(&mut guest, 60, &long);
-    assert!(matches!(ended, Ended::Failed(_)) && kept.crowded_out().is_none());
+    assert!(matches!(ended, Ended::Failed(_)) && kept.needs_fresh_instance().is_none());
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Sockets {
             LookUpError::NoAddress => WasiErrno::AI_NO_DATA,
             LookUpError::Again => WasiErrno::AI_AGAIN,
             LookUpError::NoServers => {
-                self.refusals.tell(RefusedAccess::NoServers(&name));
+                self.refusals.log(RefusedAccess::NoServers(&name));
                 WasiErrno::AI_FAIL
             }
         })?;
@@ -102,7 +102,7 @@ impl Sockets {
                 addresses.retain(|one| {
                     let counts = !is_special(*one) || self.egress.covers_address(*one);
                     if !counts {
-                        self.refusals.tell(RefusedAccess::Special(name, *one));
+                        self.refusals.log(RefusedAccess::Special(name, *one));
                     }
                     counts
                 });
@@ -113,7 +113,7 @@ impl Sockets {
 
     /// Logs the refusal; returns the guest's errno.
     fn refuse(&self, refusal: RefusedAccess<'_>) -> WasiErrno {
-        self.refusals.tell(refusal);
+        self.refusals.log(refusal);
         WasiErrno::ACCES
     }
 

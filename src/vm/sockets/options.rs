@@ -179,7 +179,7 @@ impl Sockets {
         let known = usize::try_from(name).ok().and_then(|name| NAMES.get(name));
         let name =
             known.filter(|_| level == SOL_SOCKET).copied().unwrap_or("with a number of its own");
-        self.refusals.tell(RefusedAccess::SocketOption(name));
+        self.refusals.log(RefusedAccess::SocketOption(name));
         WasiErrno::NOPROTOOPT
     }
 }

@@ -80,7 +80,7 @@ impl fmt::Display for RefusedAccess<'_> {
 #[derive(Debug)]
 pub struct Refusals {
     /// A digest of each refusal; 0 = free.
-    told: SharedCounters<LINES_MAX>,
+    logged: SharedCounters<LINES_MAX>,
     write: Option<WriteLine>,
 }
 
@@ -90,13 +90,13 @@ impl Refusals {
     /// # Errors
     /// When memory or mappings run out.
     pub fn new(write: Option<WriteLine>) -> io::Result<Self> {
-        Ok(Self { told: SharedCounters::new()?, write })
+        Ok(Self { logged: SharedCounters::new()?, write })
     }
 
     /// Writes a line, unless it was written before or the limit is reached.
-    pub fn tell(&self, refusal: RefusedAccess<'_>) {
+    pub fn log(&self, refusal: RefusedAccess<'_>) {
         let Some(write) = self.write else { return };
-        match self.take_place(refusal) {
+        match self.take_slot(refusal) {
             None => {}
             Some(last) if last + 1 == LINES_MAX => {
                 write("further refusals of this function's sockets are not logged any more");
@@ -105,13 +105,13 @@ impl Refusals {
         }
     }
 
-    /// A free place for a new refusal.
-    fn take_place(&self, refusal: RefusedAccess<'_>) -> Option<usize> {
+    /// A free slot for a new refusal.
+    fn take_slot(&self, refusal: RefusedAccess<'_>) -> Option<usize> {
         let mut hasher = DefaultHasher::new();
         refusal.hash(&mut hasher);
         let digest = hasher.finish().max(1);
-        for (index, place) in self.told.iter().enumerate() {
-            match place.compare_exchange(0, digest, Relaxed, Relaxed) {
+        for (index, slot) in self.logged.iter().enumerate() {
+            match slot.compare_exchange(0, digest, Relaxed, Relaxed) {
                 Ok(_free) => return Some(index),
                 Err(known) if known == digest => return None,
                 Err(_another) => {}
@@ -149,10 +149,10 @@ pub mod tests {
         let refusals = refusals();
         let to = "10.0.0.1:80".parse().unwrap();
         for _ in 0..3 {
-            refusals.tell(RefusedAccess::Destination(to));
-            refusals.tell(RefusedAccess::Name("db.test"));
+            refusals.log(RefusedAccess::Destination(to));
+            refusals.log(RefusedAccess::Name("db.test"));
         }
-        refusals.tell(RefusedAccess::Destination("10.0.0.1:81".parse().unwrap()));
+        refusals.log(RefusedAccess::Destination("10.0.0.1:81".parse().unwrap()));
         let lines = lines();
         assert_eq!(lines.len(), 3, "{lines:?}");
         for text in ["cwasi.network", "`10.0.0.1:80`"] {
@@ -162,10 +162,10 @@ pub mod tests {
     }
 
     #[test]
-    fn a_guest_that_asks_for_everything_fills_no_log() {
+    fn logged_refusals_are_bounded() {
         let refusals = refusals();
         for port in 1..=u16::MAX {
-            refusals.tell(RefusedAccess::Destination(SocketAddr::from(([10, 0, 0, 1], port))));
+            refusals.log(RefusedAccess::Destination(SocketAddr::from(([10, 0, 0, 1], port))));
         }
         let lines = lines();
         assert_eq!(lines.len(), LINES_MAX);

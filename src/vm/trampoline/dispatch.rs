@@ -231,7 +231,7 @@ impl DispatchBody<'_> {
         code.call(self.end);
     }
 
-    /// Asks the callee for a block and has the host bring the payload there. Returns if that ends the call.
+    /// Asks the callee for a block and has the host pass the payload there. Returns if that ends the call.
     fn pass(&self, code: &mut InstructionSink<'_>, callee: &CalleeFunctions, locals: Locals) {
         let Locals { delivery, at, response, errno, .. } = locals;
         let payload = callee.asked.payload;

@@ -36,7 +36,7 @@ pub const LEAVE: &str = "leave";
 pub const BEGIN: &str = "begin";
 /// `dispatch_start`'s parameters `->` the values of a [`Begun`].
 pub const BEGIN_START: &str = "begin_start";
-/// `(response_out, payload_ptr) -> errno`: brings the payload into the callee's block. If this does not return 0, the
+/// `(response_out, payload_ptr) -> errno`: passes the payload into the callee's block. If this does not return 0, the
 /// call has ended, and the handler does not run.
 pub const PASS: &str = "pass";
 /// Result of [`PASS`] when a started call has ended: `dispatch_start` returns 0, and `dispatch_wait` tells the error.
@@ -51,7 +51,7 @@ pub enum Delivery {
     Block,
     /// The callee allocates whole pages for it.
     Pages,
-    /// The host has brought it to the callee's [`cwasi_abi::export::PAYLOAD`].
+    /// The host has passed it to the callee's [`cwasi_abi::export::PAYLOAD`].
     Buffer,
 }
 
@@ -76,7 +76,7 @@ pub enum Begun {
         number: NonZero<u32>,
         /// How it gets the payload.
         delivery: Delivery,
-        /// Addresses of the payload and of the response's pointer; 0 unless the payload was brought
+        /// Addresses of the payload and of the response's pointer; 0 unless the payload was passed
         /// ([`Delivery::Buffer`]).
         addresses: [i32; 2],
     },

@@ -91,7 +91,12 @@ impl EmbeddedCallState {
     }
 
     /// A response of `len` bytes in its callee's memory.
-    pub(super) fn hold(&mut self, memory: RawMemory, ptr: GuestPtr, len: u32) -> Box<dyn Response> {
+    pub(super) fn add_response(
+        &mut self,
+        memory: RawMemory,
+        ptr: GuestPtr,
+        len: u32,
+    ) -> Box<dyn Response> {
         let memory = Cell::new(Some(memory));
         let held = Rc::new(HeldAnswer { memory, ptr, len, taken: OnceCell::new() });
         self.held.push(Rc::clone(&held));

@@ -6,7 +6,7 @@
 //! ends in a trap. As [`super::stderr_tail`] does with `writev`, `cwasi-sandbox` exports these functions, and the engine
 //! calls them in place of libc's.
 //!
-//! `epoll_wait` goes on with the time that is left. The engine itself waits for ever, and its timers are descriptors that
+//! `epoll_wait` goes on with the time that is left. The engine itself waits without end, and its timers are descriptors that
 //! run on while it is paused. A socket's time limit begins anew.
 #![expect(unsafe_code, reason = "functions of libc")]
 

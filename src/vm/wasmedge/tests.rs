@@ -248,7 +248,7 @@ fn a_failing_start_is_an_error_of_the_instance() {
 }
 
 #[test]
-fn what_cannot_be_passed_to_a_guest_is_refused() {
+fn invalid_instance_specs_are_refused() {
     let _turn = one_at_a_time();
     let built = build(r#"(module (func (export "_start")))"#);
     let module = load(&built).unwrap();

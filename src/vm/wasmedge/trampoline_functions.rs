@@ -137,7 +137,7 @@ fn run_next(
     embedded.pending = Some(EmbeddedCall { callee, payload, delivery, answer_to, response_out });
     drop(embedded);
     if let Some(CalleeBuffers { payload, response }) = buffers
-        && !bring(env, response, payload, [export::RESPONSE, export::PAYLOAD])?
+        && !pass_payload(env, response, payload, [export::RESPONSE, export::PAYLOAD])?
     {
         return Ok(ENDED);
     }
@@ -162,14 +162,14 @@ impl Bound<2> for Pass {
             end(env, Err(CallError::Failed { message }))?;
             return Ok(trampoline::ENDED);
         }
-        let brought = bring(env, GuestPtr(response_out), GuestPtr(at), [export::ALLOC; 2])?;
-        Ok(if brought { Errno::Ok.code() } else { trampoline::ENDED })
+        let passed = pass_payload(env, GuestPtr(response_out), GuestPtr(at), [export::ALLOC; 2])?;
+        Ok(if passed { Errno::Ok.code() } else { trampoline::ENDED })
     }
 }
 
-/// Brings the payload to `at` in the callee's memory. Otherwise ends the call, and returns false or its errno.
+/// Passes the payload to `at` in the callee's memory. Otherwise ends the call, and returns false or its errno.
 /// `exports` are those that gave `response_out` and `at`.
-fn bring(
+fn pass_payload(
     env: &mut Environment<'_>,
     response_out: GuestPtr,
     at: GuestPtr,
@@ -190,18 +190,18 @@ fn bring(
         let failure = outside(response_export, response_out, ResponseRef::SIZE);
         return end(env, Err(failure)).map(|_| false);
     }
-    let brought = if len == 0 {
+    let passed = if len == 0 {
         Ok(())
     } else if pending.delivery == Delivery::Pages {
-        bring_sealed(env, &pending, callee, at)
+        pass_sealed(env, &pending, callee, at)
     } else {
         let payload = caller.slice(pending.payload.0, len)?;
-        callee.write(at, payload).map_err(|_errno| NotBrought::Outside)
+        callee.write(at, payload).map_err(|_errno| PayloadFault::Outside)
     };
-    if let Err(reason) = brought {
+    if let Err(reason) = passed {
         let failure = match reason {
-            NotBrought::Outside => outside(payload_export, at, len as usize),
-            NotBrought::Unreadable(message) => CallError::Internal { message },
+            PayloadFault::Outside => outside(payload_export, at, len as usize),
+            PayloadFault::Unreadable(message) => CallError::Internal { message },
         };
         return end(env, Err(failure)).map(|_| false);
     }
@@ -212,27 +212,27 @@ fn bring(
 }
 
 /// Why a payload did not get into the callee's memory.
-enum NotBrought {
+enum PayloadFault {
     /// The callee's address is outside of it.
     Outside,
     Unreadable(String),
 }
 
 /// Maps the caller's sealed payload to the block that the callee allocated for it, or copies it there as it was sealed.
-fn bring_sealed(
+fn pass_sealed(
     env: &Environment<'_>,
     pending: &EmbeddedCall,
     mut callee: RawMemory,
     at: GuestPtr,
-) -> Result<(), NotBrought> {
+) -> Result<(), PayloadFault> {
     if map(env, pending, callee, at) {
         return Ok(());
     }
     let (ptr, len) = pending.payload;
-    let target = callee.slice_mut(at, len).map_err(|_errno| NotBrought::Outside)?;
+    let target = callee.slice_mut(at, len).map_err(|_errno| PayloadFault::Outside)?;
     let callers = env.binding.regions.borrow();
     let unreadable = |error: &dyn std::fmt::Display| {
-        NotBrought::Unreadable(format!("the payload's region cannot be read: {error}"))
+        PayloadFault::Unreadable(format!("the payload's region cannot be read: {error}"))
     };
     let segment = callers.sealed(ptr, u64::from(len));
     let segment = segment.ok_or_else(|| unreadable(&"it is gone"))?;
@@ -293,7 +293,7 @@ impl Bound<1> for EndCall {
         if let Some(segment) = in_place(env, pending.callee, callee, ptr, place.len) {
             return end(env, Ok(Box::new(Payload::Segment(segment))));
         }
-        let response = env.binding.embedded.borrow_mut().hold(callee, ptr, place.len);
+        let response = env.binding.embedded.borrow_mut().add_response(callee, ptr, place.len);
         end(env, Ok(response))
     }
 }

@@ -183,7 +183,7 @@ impl Barrier {
 
     fn check_room(&self, new_group: bool, part: &WaitingPart) -> Result<(), PartsFull> {
         let BarrierLimits { groups, load: Load { messages, bytes, descriptors } } = self.bounds;
-        let (function, held) = (self.function.clone(), self.held().and(part.load));
+        let (function, held) = (self.function.clone(), self.total_load().and(part.load));
         if new_group && self.groups.len() >= groups {
             return Err(PartsFull::Groups { function, limit: groups });
         }
@@ -200,7 +200,7 @@ impl Barrier {
     }
 
     /// What all parts hold.
-    fn held(&self) -> Load {
+    fn total_load(&self) -> Load {
         Load::sum(self.groups.values().map(|group| group.load))
     }
 
@@ -224,7 +224,7 @@ impl Barrier {
         Some((group, text))
     }
 
-    /// Takes out the parts whose callers have waited long enough, each with a text that says what its group lacked. To be
+    /// Takes out the parts whose callers have waited long enough, each with a text that says what its group missed. To be
     /// asked after [`Self::pop_over`].
     pub fn take_given_up(&mut self, now: u64) -> Vec<(WaitingPart, String)> {
         let mut given_up = Vec::new();

@@ -130,7 +130,7 @@ fn the_same_call_again_takes_its_own_place() {
     let connections: Vec<_> =
         group.parts.values().map(|part| part.request.connection.id.0).collect();
     assert_eq!(connections, [2, 3]);
-    assert_eq!(barrier.held(), Load::default());
+    assert_eq!(barrier.total_load(), Load::default());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn parts_whose_callers_gave_up_or_died_leave_alone() {
     assert!(!barrier.is_empty());
     barrier.forget(ConnectionId(1));
     assert!(barrier.is_empty(), "a group without parts is none");
-    assert_eq!(barrier.held(), Load::default());
+    assert_eq!(barrier.total_load(), Load::default());
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn each_bound_refuses_at_once_and_costs_no_other_part() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Place { key: u8, parts: u32, number: u32, connection: u64, deadline: u64, again: bool },
+    Add { key: u8, parts: u32, number: u32, connection: u64, deadline: u64, again: bool },
     Forget(u64),
     Pass(u64),
 }
@@ -207,7 +207,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..4_u8, 0..5_u32, 0..5_u32, 0..5_u64, 1..40_u64, any::<bool>()).prop_map(
-            |(key, parts, number, connection, wait, again)| Step::Place {
+            |(key, parts, number, connection, wait, again)| Step::Add {
                 key, parts, number, connection, deadline: wait * 1000 * MS, again,
             }
         ),
@@ -242,7 +242,7 @@ proptest! {
         let (mut ledger, mut now) = (Ledger::default(), 1);
         for step in steps {
             match step {
-                Step::Place { key, parts, number, connection, deadline, again } => {
+                Step::Add { key, parts, number, connection, deadline, again } => {
                     let call = if again { ledger.came.saturating_sub(1) } else { ledger.came };
                     let mut new = part(connection, call, now + deadline);
                     new.item = ledger.came;
@@ -283,13 +283,13 @@ proptest! {
             prop_assert!(barrier.first_deadline().is_none_or(|first| barrier.is_due(first.as_ns())));
             prop_assert!(barrier.groups.values().all(|g| !g.parts.is_empty() && !g.is_complete()));
             let sum = Load::sum(waiting(&barrier).into_iter().map(|part| part.load));
-            prop_assert_eq!(barrier.held(), sum);
-            prop_assert!(barrier.groups.len() <= bounds.groups && barrier.held().messages <= bounds.load.messages);
-            prop_assert!(barrier.held().bytes <= bounds.load.bytes && barrier.held().descriptors <= bounds.load.descriptors);
+            prop_assert_eq!(barrier.total_load(), sum);
+            prop_assert!(barrier.groups.len() <= bounds.groups && barrier.total_load().messages <= bounds.load.messages);
+            prop_assert!(barrier.total_load().bytes <= bounds.load.bytes && barrier.total_load().descriptors <= bounds.load.descriptors);
         }
         ledger.left.extend(barrier.drain().iter().map(item));
         ledger.left.sort_unstable();
         prop_assert_eq!(ledger.left, (0..ledger.came).collect::<Vec<_>>());
-        prop_assert_eq!(barrier.held(), Load::default());
+        prop_assert_eq!(barrier.total_load(), Load::default());
     }
 }

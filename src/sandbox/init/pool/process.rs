@@ -41,7 +41,7 @@ impl WorkerProcess<'_> {
     }
 
     /// Records what its slot shows about its request.
-    pub(super) fn look(&mut self, latest: Option<Deadline>) {
+    pub(super) fn update_in_flight(&mut self, latest: Option<Deadline>) {
         self.in_flight = InFlight::seen(self.in_flight.take(), self.slot, latest);
     }
 
@@ -86,7 +86,7 @@ impl WorkerProcess<'_> {
 
     /// What it was doing when it ended.
     pub(super) fn activity(mut self) -> WorkerActivity {
-        self.look(None);
+        self.update_in_flight(None);
         match self.in_flight {
             Some(in_flight) => in_flight.activity,
             None if self.slot.state().phase() == Phase::Reading => {

@@ -23,18 +23,18 @@ impl<'t> WorkerPool<'t> {
         self.readers().any(WorkerProcess::can_begin)
     }
 
-    /// Lets workers read from a connection; false if some cannot be told now.
+    /// Lets workers read from a connection; false if some cannot get it now.
     pub fn share(&self, connection: &CallerConnection) -> bool {
         let (envelope, extra) = (connection.envelope(), [connection.fd.as_fd()]);
         let now = Some(Deadline::PASSED);
-        let told = self.readers().map(|worker| {
+        let sent = self.readers().map(|worker| {
             let socket = worker.socket.as_fd();
             let sent = send_as_is(socket, &envelope, OutgoingPayload::EMPTY, &extra, now);
             // A closed socket: its exit is on the way.
             matches!(sent, Ok(()) | Err(LocalError::Socket(SocketError::Closed)))
         });
-        // All of them, also after one that cannot be told.
-        told.fold(true, |all, one| all & one)
+        // All of them, also after a failure.
+        sent.fold(true, |all, one| all & one)
     }
 
     /// Records the workers with long-running requests; none of them stays leader. Workers that are not there do not

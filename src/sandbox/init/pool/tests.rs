@@ -28,7 +28,7 @@ impl Sockets {
             let (ours, theirs) = seqpacket::pair().unwrap();
             self.0.borrow_mut().push(theirs);
             let number = i32::try_from(self.0.borrow().len()).unwrap();
-            // Above every real pid, so that a kill hits nobody.
+            // Above every real pid, so that a kill hits no process.
             Ok((Pid::from_raw((1 << 30) + number), ours))
         };
         WorkerPool::new(Box::new(fork), table).unwrap()
@@ -144,12 +144,12 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     pool.assign(0, group(PARTS, at(u64::MAX))).unwrap();
     assert!(pool.idle().is_none() && pool.partial_groups().next().is_some(), "more is to be sent");
     let mut buffer = vec![0; FRAME_MAX];
-    let (mut came, mut brought) = (Vec::new(), Vec::new());
+    let (mut came, mut descriptors) = (Vec::new(), Vec::new());
     for number in 0..PARTS {
         let far = sockets.0.borrow()[0].try_clone().unwrap();
         let received =
             seqpacket::receive(far.as_fd(), &mut buffer, Some(Deadline::PASSED)).unwrap();
-        brought.push(received.descriptors.len());
+        descriptors.push(received.descriptors.len());
         let frame = frame::decode(&buffer[..received.len]).unwrap();
         let Assignment { group, connection, request, .. } = frame.open().unwrap();
         let id = u8::try_from(number).unwrap();
@@ -160,7 +160,7 @@ fn a_group_goes_to_its_worker_as_fast_as_that_takes_it() {
     }
     let sent = (0..PARTS).map(|number| (number, u64::from(number % 2)));
     assert_eq!(came, sent.collect::<Vec<_>>());
-    assert_eq!(brought.iter().sum::<usize>(), 2, "each connection once");
+    assert_eq!(descriptors.iter().sum::<usize>(), 2, "each connection once");
     assert!(pool.partial_groups().next().is_none());
     assert!(worker(&pool).begin_assigned());
     pool.expire(0, None);
@@ -225,7 +225,7 @@ fn when_the_leader_dies_a_follower_is_woken() {
 }
 
 #[test]
-fn strangers_are_nobodys_workers() {
+fn other_processes_are_no_workers() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(1).unwrap();
     let mut pool = sockets.pool(&table);
@@ -234,7 +234,7 @@ fn strangers_are_nobodys_workers() {
 }
 
 #[test]
-fn what_a_worker_said_before_it_ended_can_be_read_until_it_is_removed() {
+fn last_messages_can_be_read_until_removal() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(2).unwrap();
     let mut pool = sockets.pool(&table);

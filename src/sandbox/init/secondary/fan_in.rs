@@ -36,7 +36,7 @@ pub(super) struct Groups<'a> {
 /// Groups and parts that wait no longer.
 #[derive(Default)]
 pub(super) struct Expired {
-    /// Groups that are handled without the parts that they lack.
+    /// Groups that are handled without their missing parts.
     pub work: Vec<Work>,
     /// Calls that end with an error.
     pub failed: Vec<(Vec<CallKey>, CallError)>,

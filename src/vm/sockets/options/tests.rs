@@ -38,7 +38,7 @@ fn get(socket: BorrowedFd<'_>, name: u32, room: u32) -> Result<Vec<u8>, WasiErrn
 }
 
 #[test]
-fn what_is_not_listed_is_refused_and_told() {
+fn other_options_are_refused_and_logged() {
     for name in REFUSED {
         assert_eq!(set(name, &[1; 16]), Err(WasiErrno::NOPROTOOPT), "{}", NAMES[name as usize]);
         assert!(lines()[0].contains(NAMES[name as usize]));
@@ -55,7 +55,7 @@ fn what_is_not_listed_is_refused_and_told() {
 }
 
 #[test]
-fn what_is_listed_reaches_the_socket() {
+fn listed_options_reach_the_socket() {
     let own = UdpSocket::bind("127.0.0.1:0").unwrap();
     let set = |name, value: &[u8]| set_at(&own, (SOL_SOCKET, name), value);
     assert_eq!(set(KEEP_ALIVE, &1_u32.to_le_bytes()), Ok(()));
@@ -91,7 +91,7 @@ fn an_error_is_the_sockets_own() {
     assert_eq!(get(own.as_fd(), 2, 0), Err(WasiErrno::INVAL));
     assert_eq!(get(own.as_fd(), 2, 3), Err(WasiErrno::INVAL));
     assert_eq!(get(own.as_fd(), 2, 4), Ok(int(0)));
-    // A port that nobody listens at any more.
+    // A port without a listener.
     let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     own.connect(gone).unwrap();
     own.send(b"x").unwrap();

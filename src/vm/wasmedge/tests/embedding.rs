@@ -26,7 +26,7 @@ fn self_check(byte: u8, pages: u32) -> String {
         .replace("PAGES", &pages.to_string())
 }
 
-/// Grows to three pages, and calls nobody.
+/// Grows to three pages, and makes no calls.
 fn inner() -> String {
     format!(
         r#"(module (memory (export "memory") 2) {}
@@ -164,7 +164,7 @@ fn a_trap_or_exit_names_who_called_whom() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused_by_name() {
+fn mismatched_modules_are_refused_by_name() {
     let _turn = one_at_a_time();
     let inner = build(&inner());
     let refused = |wat: &str, embedded: &[EmbeddedModule]| {
@@ -249,7 +249,7 @@ fn dispatcher(target: &str) -> String {
     )
 }
 
-/// Serves `callee` embedded and anything else elsewhere; keeps what it was told.
+/// Serves `callee` embedded and anything else elsewhere; keeps its calls.
 #[derive(Clone, Default)]
 struct Embeds(std::rc::Rc<std::cell::RefCell<Vec<String>>>);
 
@@ -294,7 +294,7 @@ impl Dispatch for Embeds {
 
 struct Dispatching {
     host: Host,
-    told: Embeds,
+    log: Embeds,
     instance: WasmEdgeInstance,
     _code: Vec<Built>,
 }
@@ -308,11 +308,11 @@ impl Dispatching {
         let (root, callee, inner) = (build(&dispatcher(target)), build(callee), build(&inner()));
         let embedded = [embed("inner", &inner, false), embed("callee", &callee, true)];
         let module = load_embedding(&root, &embedded).unwrap();
-        let told = Embeds::default();
-        let mut host = Host::new(Context::default(), Box::new(told.clone()), Box::new(Echo));
+        let log = Embeds::default();
+        let mut host = Host::new(Context::default(), Box::new(log.clone()), Box::new(Echo));
         host.begin(Context::default());
         let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        Self { host, told, instance, _code: vec![root, callee, inner] }
+        Self { host, log, instance, _code: vec![root, callee, inner] }
     }
 
     fn call(&mut self, n: i32) -> Result<Option<i32>, GuestStop> {
@@ -356,7 +356,7 @@ fn stays_in_the_vm(mut vm: Dispatching) {
     for (index, handle) in handles.into_iter().enumerate() {
         assert_eq!(vm.read(handle, 3), format!("{}yz", index + 1));
     }
-    assert!(vm.told.0.borrow().iter().all(|told| told == "embedded Some(3)"));
+    assert!(vm.log.0.borrow().iter().all(|log| log == "embedded Some(3)"));
     assert_eq!(vm.host.context().function, "", "as before");
 }
 
@@ -450,7 +450,7 @@ fn other_functions_are_called_as_ever() {
     assert_eq!(vm.call(3), Ok(Some(0)));
     let [handle, len, _] = vm.outcome();
     assert_eq!(vm.read(handle, len), "xyz");
-    assert_eq!(*vm.told.0.borrow(), ["call somebody"]);
+    assert_eq!(*vm.log.0.borrow(), ["call somebody"]);
 }
 
 /// Upper-cases an offered text, by way of a buffer at 100.
@@ -492,12 +492,12 @@ fn buffers_pass_between_linked_modules() {
     ));
     let texts = build(BUFFERS);
     let module = load_embedding(&root, &[embed("texts", &texts, false)]).unwrap();
-    let told = Embeds::default();
-    let mut host = Host::new(Context::default(), Box::new(told.clone()), Box::new(Echo));
+    let log = Embeds::default();
+    let mut host = Host::new(Context::default(), Box::new(log.clone()), Box::new(Echo));
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
     assert_eq!(instance.call("run", &[], &mut host), Ok(Some(5)));
     assert_eq!(&instance.memory()[200..206], b"PATHS\0");
-    assert_eq!(*told.0.borrow(), ["None texts 5 5"]);
+    assert_eq!(*log.0.borrow(), ["None texts 5 5"]);
 }
 
 #[test]

@@ -88,12 +88,12 @@ fn kept(wat: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     reactor::prepare(&mut instance, &mut kept, Preallocation::default(), &mut host).unwrap();
     let request = |number: usize| {
         let payload = payload(number);
-        let brought = match number % 3 {
+        let input = match number % 3 {
             0 => Payload::Segment(Segment::copy_of(&payload).unwrap()),
             _ => Payload::Inline(payload.clone()),
         };
         host.begin(Context::default());
-        let handled = reactor::handle_again(&mut instance, &mut kept, &brought, &mut host);
+        let handled = reactor::handle_again(&mut instance, &mut kept, &input, &mut host);
         let HandlerOutcome::Answered(bytes) = handled else { panic!("{handled:?}") };
         let answered = (payload, bytes.to_vec());
         host.end();
@@ -207,7 +207,7 @@ fn a_free_of_another_type_is_refused() {
 }
 
 #[test]
-fn a_memory_that_nobody_frees_is_nearly_full_before_it_is_full() {
+fn a_collected_memory_is_nearly_full_before_it_is_full() {
     let _turn = one_at_a_time();
     let grows = r#"(func (export "grow") (result i32) (memory.grow (i32.const 1)))"#;
     for (parts, expected) in [(&[COLLECTS, grows][..], Some(15)), (&[COUNTS, grows], None)] {

@@ -21,7 +21,7 @@ const LEN: i32 = PAGES * PAGE - 100;
 /// Hands the host functions through, and reads and writes as a guest does.
 const GUEST: &str = include_str!("regions.wat");
 
-/// What a call brought: the memfd, when it was not copied, and the bytes.
+/// What a call received: the memfd, when it was not copied, and the bytes.
 type Call = (Option<Segment>, Vec<u8>);
 
 /// Answers every call with a segment of the same bytes, and keeps what came.
@@ -398,7 +398,7 @@ fn a_response_goes_on_as_it_came() {
 
 /// Above what is copied, one changed byte anywhere is enough: the bytes that are sent are those that the guest sees.
 #[test]
-fn what_came_and_was_changed_is_copied_when_it_is_sent() {
+fn a_changed_payload_is_copied_when_it_is_sent() {
     let _turn = one_at_a_time();
     let source = 16 * 65_536;
     for pool in [None, Some(SegmentPool::new(1 << 20))] {
@@ -422,7 +422,7 @@ fn what_came_and_was_changed_is_copied_when_it_is_sent() {
     }
 }
 
-/// The handler of an open region ends; what it wrote is seen by nobody.
+/// The handler of an open region ends; what it wrote is lost.
 #[test]
 fn an_open_region_goes_back_with_its_instance() {
     let _turn = one_at_a_time();

@@ -155,7 +155,7 @@ fn a_renewed_instance_is_a_fresh_one_byte_for_byte() {
 }
 
 #[test]
-fn what_was_grown_is_gone_and_grows_again_as_zeros() {
+fn grown_memory_is_gone_and_grows_again_as_zeros() {
     let _turn = one_at_a_time();
     let mut guest = Guest::new(GUEST);
     let mut instance = guest.renewable();
@@ -233,7 +233,7 @@ fn nothing_of_a_payload_is_left_in_its_place() {
 }
 
 #[test]
-fn whoever_stopped_is_not_renewed() {
+fn a_stopped_instance_is_not_renewed() {
     let _turn = one_at_a_time();
     let mut guest = Guest::new(GUEST);
     guest.renewable();

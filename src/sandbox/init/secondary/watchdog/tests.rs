@@ -29,26 +29,26 @@ fn two_idle() -> WorkerTable {
 }
 
 #[test]
-fn who_has_one_request_from_look_to_look_has_it_for_long() {
+fn a_request_in_two_checks_is_long_running() {
     let (table, mut watchdog) = (two_idle(), watchdog());
-    let mut look = |long: &[usize]| {
+    let mut check = |long: &[usize]| {
         let states = states(&table);
         assert_eq!(watchdog.long_running(&states).collect::<Vec<_>>(), long);
         watchdog.note(states);
     };
     run(&table, 0);
-    look(&[]);
+    check(&[]);
     run(&table, 1);
-    look(&[0]);
+    check(&[0]);
     assert!(table.slot(0).unwrap().end_turn());
     table.slot(0).unwrap().become_idle();
     run(&table, 0);
-    look(&[1]);
-    look(&[0, 1]);
+    check(&[1]);
+    check(&[0, 1]);
 }
 
 #[test]
-fn what_nobody_reads_is_found_whatever_workers_say() {
+fn unread_requests_are_found_whatever_workers_say() {
     let mut watchdog = watchdog();
     let mut check_while = |begun: bool, now: &[(u64, u8)]| {
         let ready: Vec<_> = now.iter().map(|(id, _)| ConnectionId(*id)).collect();
@@ -61,7 +61,7 @@ fn what_nobody_reads_is_found_whatever_workers_say() {
     assert_eq!(stalls, [false, false, false, false, true], "workers begin others, or say so");
     check_while(true, &[]);
     let mut check = |now: &[(u64, u8)]| check_while(false, now);
-    assert!(!check(&[(1, 7), (2, 7)]), "a first look");
+    assert!(!check(&[(1, 7), (2, 7)]), "a first check");
     assert!(!check(&[(1, 7), (2, 8)]), "one was read");
     assert!(check(&[(1, 7), (2, 8), (3, 1)]), "one more waits");
     assert!(!check(&[(1, 7), (3, 1)]), "one has ended");
@@ -72,7 +72,7 @@ fn what_nobody_reads_is_found_whatever_workers_say() {
 
 /// The kernel names some connections of many that are ready, and others at the next check.
 #[test]
-fn what_nobody_reads_is_found_among_many() {
+fn unread_requests_are_found_among_many() {
     let mut watchdog = watchdog();
     let ready = |from: u64| (from..from + 128).map(ConnectionId).collect::<Vec<_>>();
     let head = |_| Some([7; size_of::<RequestHead>()]);

@@ -1,5 +1,5 @@
 //! Where the directories of a function without a container are on the host. In a container they are where the guest
-//! names them, and a [`Places`] is empty.
+//! names them, and a [`HostPaths`] is empty.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use cwasi_wire::control::FILES_DIR;
 
 /// A directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HostPath {
     pub path: PathBuf,
     /// True if the guest may only read it.
     pub read_only: bool,
@@ -17,8 +17,8 @@ pub struct Place {
 
 /// A path of the guest on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Around {
-    /// The directory of the host that shows it.
+pub struct HostLocation {
+    /// The directory of the host.
     pub path: PathBuf,
     /// Its path below that directory; links in it lead nowhere else.
     pub below: PathBuf,
@@ -28,48 +28,48 @@ pub struct Around {
 
 /// Directories of the host by their names in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places(BTreeMap<PathBuf, Place>);
+pub struct HostPaths(BTreeMap<PathBuf, HostPath>);
 
-impl Places {
-    /// The places of a function without mounts: its root, which it may only read.
+impl HostPaths {
+    /// The paths of a function without mounts: its root, which it may only read.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {
-        Self([(PathBuf::from("/"), Place { path: root, read_only: true })].into())
+        Self([(PathBuf::from("/"), HostPath { path: root, read_only: true })].into())
     }
 
-    pub fn add(&mut self, target: PathBuf, place: Place) {
-        self.0.insert(target, place);
+    pub fn add(&mut self, target: PathBuf, path: HostPath) {
+        self.0.insert(target, path);
     }
 
     /// Where a path is: in the innermost mount around it, or in the root.
     #[must_use]
-    pub fn around(&self, inside: &Path) -> Around {
+    pub fn locate(&self, inside: &Path) -> HostLocation {
         // Of paths that contain each other, the longest is the last.
         let mount = self.0.iter().rev().find(|(target, _)| inside.starts_with(target));
-        let (target, Place { path, read_only }) = match mount {
-            Some((target, place)) => (target.as_path(), place.clone()),
+        let (target, HostPath { path, read_only }) = match mount {
+            Some((target, host)) => (target.as_path(), host.clone()),
             None => (Path::new("/"), self.root()),
         };
         let below = inside.strip_prefix(target).unwrap_or(inside).to_owned();
-        Around { path, below, read_only }
+        HostLocation { path, below, read_only }
     }
 
     /// Directory of the guest's root.
     #[must_use]
-    pub fn root(&self) -> Place {
+    pub fn root(&self) -> HostPath {
         self.of(Path::new("/"), FILES_DIR)
     }
 
     /// Directory of a mount.
     #[must_use]
-    pub fn mount(&self, inside: &Path) -> Place {
+    pub fn mount(&self, inside: &Path) -> HostPath {
         self.of(inside, inside)
     }
 
-    fn of(&self, inside: &Path, otherwise: impl Into<PathBuf>) -> Place {
-        let place = self.0.get(inside).cloned();
+    fn of(&self, inside: &Path, otherwise: impl Into<PathBuf>) -> HostPath {
+        let known = self.0.get(inside).cloned();
         // In a container the kernel knows which mounts are read-only.
-        place.unwrap_or_else(|| Place { path: otherwise.into(), read_only: false })
+        known.unwrap_or_else(|| HostPath { path: otherwise.into(), read_only: false })
     }
 
     /// What the function's processes may access; `None` in a container, whose mounts decide.
@@ -79,9 +79,9 @@ impl Places {
             return None;
         }
         let mut access = FileAccess { tcp, ..FileAccess::default() };
-        for place in self.0.values() {
-            let list = if place.read_only { &mut access.readable } else { &mut access.writable };
-            list.push(place.path.clone());
+        for host in self.0.values() {
+            let list = if host.read_only { &mut access.readable } else { &mut access.writable };
+            list.push(host.path.clone());
         }
         Some(access)
     }
