@@ -1,5 +1,5 @@
 //! Callers of the modes that reach their callee over connections: a real dispatcher on a thread of its own, which gets
-//! connections from the bench as it would from its shim.
+//! connections from the fixture as it would from its shim.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -8,7 +8,7 @@ use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 
-use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
+use crate::{Apart, Caller, Fixture, MAX_PAYLOAD};
 
 /// A callee that dispatchers reach.
 pub trait Reachable: Sized {
@@ -39,7 +39,7 @@ pub fn dispatcher<R: Resolve>(resolver: R) -> Dispatcher<R> {
     Dispatcher::new(settings, resolver)
 }
 
-impl<B: Reachable> Bench for Waiting<B> {
+impl<B: Reachable> Fixture for Waiting<B> {
     type Caller = Dispatched<B::Resolver>;
 
     fn start() -> Self {
@@ -53,7 +53,7 @@ impl<B: Reachable> Bench for Waiting<B> {
     }
 }
 
-impl<B: Reachable> Bench for Started<B> {
+impl<B: Reachable> Fixture for Started<B> {
     type Caller = Dispatched<B::Resolver>;
 
     fn start() -> Self {

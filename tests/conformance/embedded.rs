@@ -18,7 +18,7 @@ use cwasi_wasmedge::compile::compile_unlimited;
 use cwasi_wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 use cwasi_wire::envelope::{CallStatus, Detail};
 
-use crate::{Bench, Caller, MAX_PAYLOAD};
+use crate::{Caller, Fixture, MAX_PAYLOAD};
 
 struct NoLog;
 
@@ -227,7 +227,7 @@ impl Embedded {
 /// The same with calls that are started and waited for.
 pub struct EmbeddedStarted;
 
-impl Bench for EmbeddedStarted {
+impl Fixture for EmbeddedStarted {
     type Caller = EmbeddedCaller;
 
     fn start() -> Self {
@@ -240,7 +240,7 @@ impl Bench for EmbeddedStarted {
     }
 }
 
-impl Bench for Embedded {
+impl Fixture for Embedded {
     type Caller = EmbeddedCaller;
 
     fn start() -> Self {

@@ -1,7 +1,7 @@
 //! Calls in flight, over every mode that has a callee apart: the cases that only calls in flight can have.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cwasi_abi::{CALLS_IN_FLIGHT_MAX, INLINE_MAX};
 use cwasi_dispatcher::{Dispatcher, Resolve};
@@ -10,8 +10,9 @@ use cwasi_modes::{CallError, OutgoingPayload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
 
+use crate::blocked::BlockedRequests;
 use crate::dispatched::{Reachable, dispatcher};
-use crate::held::Held;
+use crate::suite::{open_descriptors, wait_for_closed};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -43,9 +44,9 @@ fn ends<R: Resolve>(dispatcher: &mut Dispatcher<R>, tickets: &[CallTicket]) -> V
 }
 
 pub fn answers_come_in_any_order<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
-    let (late, last) = (Held::new(b'w'), Held::new(b'w'));
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
+    let (late, last) = (BlockedRequests::new(b'w'), BlockedRequests::new(b'w'));
     let (late_payload, last_payload) = (late.payload().to_vec(), last.payload().to_vec());
     let payloads = [&late_payload[..], b"e-early", &last_payload, b"r-12"];
     let mut open: Open =
@@ -53,8 +54,8 @@ pub fn answers_come_in_any_order<B: Reachable>() {
     let mut ends: Vec<_> = (0..2).map(|_| next_end(&mut dispatcher, &mut open)).collect();
     let places: BTreeSet<_> = ends.iter().map(|(place, _)| *place).collect();
     assert_eq!(places, BTreeSet::from([1, 3]));
-    for held in [last, late] {
-        held.release();
+    for blocked in [last, late] {
+        blocked.release();
         ends.push(next_end(&mut dispatcher, &mut open));
     }
     let expected = [&late_payload[..], b"e-early", &last_payload, b"21-r"];
@@ -65,8 +66,8 @@ pub fn answers_come_in_any_order<B: Reachable>() {
 }
 
 pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     let payload = |number: usize| {
         let mut payload = format!("e{number}").into_bytes();
         if number % 10 == 3 {
@@ -91,8 +92,8 @@ pub fn a_hundred_in_flight_end_each_with_its_own_answer<B: Reachable>() {
 
 /// More bytes than the sockets hold, in both directions, before the first wait.
 pub fn full_sockets_delay_no_call<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     let payload = |number: u8| {
         let mut payload = vec![number; INLINE_MAX];
         payload[0] = b'e';
@@ -105,8 +106,8 @@ pub fn full_sockets_delay_no_call<B: Reachable>() {
 }
 
 pub fn one_segment_goes_to_many_calls<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     let mut bytes = vec![7; 3 * INLINE_MAX];
     bytes[0] = b'e';
     let segment = Segment::copy_of(&bytes).unwrap();
@@ -121,10 +122,10 @@ pub fn one_segment_goes_to_many_calls<B: Reachable>() {
 }
 
 pub fn each_call_has_its_own_deadline<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
-    let held = Held::new(b'w');
-    let payload = held.payload().to_vec();
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
+    let blocked = BlockedRequests::new(b'w');
+    let payload = blocked.payload().to_vec();
     // Time enough to be accepted.
     let short = soon(Duration::from_secs(1));
     let late = dispatcher.start("callee", OutgoingPayload::Bytes(b"n"), None, short).unwrap();
@@ -132,34 +133,34 @@ pub fn each_call_has_its_own_deadline<B: Reachable>() {
     let mut open = vec![(0, late), (1, good)];
     let first = next_end(&mut dispatcher, &mut open);
     assert!(matches!(first, (0, Err(CallError::Timeout { .. }))), "{first:?}");
-    held.release();
+    blocked.release();
     assert_eq!(next_end(&mut dispatcher, &mut open), (1, Ok(payload)));
 }
 
 pub fn a_wait_that_ends_early_loses_nothing<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
-    let held = Held::new(b'w');
-    let payload = held.payload().to_vec();
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
+    let blocked = BlockedRequests::new(b'w');
+    let payload = blocked.payload().to_vec();
     let ticket = start(&mut dispatcher, &payload);
     assert!(dispatcher.wait(&[ticket], Some(Deadline::PASSED)).is_none());
     assert!(dispatcher.wait(&[ticket], soon(Duration::from_millis(20))).is_none());
-    held.release();
+    blocked.release();
     assert_eq!(ends(&mut dispatcher, &[ticket]), [(0, Ok(payload))]);
 }
 
 pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
-    let held = Held::new(b'w');
-    let payload = held.payload().to_vec();
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
+    let blocked = BlockedRequests::new(b'w');
+    let payload = blocked.payload().to_vec();
     let payloads = [&payload[..], b"e2", b"e3"];
     let tickets = payloads.map(|payload| start(&mut dispatcher, payload));
     for _ in 0..20 {
         let answer = dispatcher.call("callee", OutgoingPayload::Bytes(b"e-now"), soon(PATIENCE));
         assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-now");
     }
-    held.release();
+    blocked.release();
     let mut all = ends(&mut dispatcher, &tickets);
     all.sort_by_key(|(place, _)| *place);
     let expected = payloads.map(|payload| Ok(payload.to_vec()));
@@ -167,39 +168,39 @@ pub fn a_call_that_waits_works_among_calls_in_flight<B: Reachable>() {
 }
 
 pub fn a_killed_callee_ends_each_call_once<B: Reachable>() {
-    let mut bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let mut fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     let first = start(&mut dispatcher, b"e");
     assert_eq!(ends(&mut dispatcher, &[first]), [(0, Ok(b"e".to_vec()))]);
-    let held = Held::new(b'n');
-    let tickets: Vec<_> = (0..20).map(|_| start(&mut dispatcher, held.payload())).collect();
+    let blocked = BlockedRequests::new(b'n');
+    let tickets: Vec<_> = (0..20).map(|_| start(&mut dispatcher, blocked.payload())).collect();
     // None has ended, and all are sent, whatever their caller could not send at once.
     assert!(dispatcher.wait(&tickets, soon(Duration::from_millis(20))).is_none());
-    held.until_arrived(20);
-    bench.kill();
+    blocked.until_arrived(20);
+    fixture.kill();
     let ends = ends(&mut dispatcher, &tickets);
     assert_eq!(ends.len(), 20);
     assert!(ends.iter().all(|(_, end)| matches!(end, Err(CallError::Broken { .. }))), "{ends:?}");
 }
 
 pub fn what_an_invocation_leaves_is_forgotten_and_the_next_one_is_served<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     for _ in 0..3 {
-        let held = Held::new(b'w');
-        for payload in [&b"n"[..], held.payload(), b"e"] {
+        let blocked = BlockedRequests::new(b'w');
+        for payload in [&b"n"[..], blocked.payload(), b"e"] {
             start(&mut dispatcher, payload);
         }
         dispatcher.end();
-        held.release();
+        blocked.release();
         let answer = dispatcher.call("callee", OutgoingPayload::Bytes(b"e-next"), soon(PATIENCE));
         assert_eq!(answer.unwrap().into_vec().unwrap(), b"e-next");
     }
 }
 
 pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     let short = soon(Duration::from_secs(2));
     for _ in 0..CALLS_IN_FLIGHT_MAX {
         let started = dispatcher.start("callee", OutgoingPayload::Bytes(b"n"), None, short);
@@ -225,9 +226,8 @@ pub fn forgotten_calls_count_until_they_end<B: Reachable>() {
 
 /// Runs in a process of its own: other tests' descriptors would count.
 pub fn nothing_leaks_from_calls_in_flight<B: Reachable>() {
-    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let bench = B::start();
-    let mut dispatcher = dispatcher(bench.resolver());
+    let fixture = B::start();
+    let mut dispatcher = dispatcher(fixture.resolver());
     let mut big = vec![1; INLINE_MAX * 2];
     big[0] = b'e';
     let mut round = || {
@@ -241,23 +241,19 @@ pub fn nothing_leaks_from_calls_in_flight<B: Reachable>() {
         round();
     }
     // What a broker's client opens now and then is no leak; one descriptor in a hundred rounds would be.
-    let allowed = open() + 3;
+    let allowed = open_descriptors().len() + 3;
     for _ in 0..400 {
         round();
     }
-    let patience = Instant::now() + PATIENCE;
-    while open() > allowed && Instant::now() < patience {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert!(open() <= allowed, "{} descriptors open, {allowed} allowed", open());
+    wait_for_closed(allowed);
 }
 
 /// One test per case for a callee, and the suite with each call started and waited for.
 #[macro_export]
 macro_rules! fan_conformance {
-    ($bench:ty) => {
-        $crate::apart_conformance!($crate::dispatched::Started<$bench>);
-        $crate::fan_conformance!(@cases $bench:
+    ($fixture:ty) => {
+        $crate::apart_conformance!($crate::dispatched::Started<$fixture>);
+        $crate::fan_conformance!(@cases $fixture:
             answers_come_in_any_order,
             a_hundred_in_flight_end_each_with_its_own_answer,
             full_sockets_delay_no_call,
@@ -270,11 +266,11 @@ macro_rules! fan_conformance {
             forgotten_calls_count_until_they_end,
         );
     };
-    (@cases $bench:ty: $($case:ident),* $(,)?) => {
+    (@cases $fixture:ty: $($case:ident),* $(,)?) => {
         $(
             #[test]
             fn $case() {
-                $crate::fan::$case::<$bench>();
+                $crate::fan::$case::<$fixture>();
             }
         )*
     };

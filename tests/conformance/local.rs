@@ -107,9 +107,9 @@ mod lending {
 
     #[test]
     fn a_lease_is_the_callers_again_after_the_call() {
-        let bench = Lending::start();
+        let fixture = Lending::start();
         let pool = SegmentPool::new(MAX_PAYLOAD);
-        let mut caller = dispatcher(bench.resolver()).lending(Some(pool.clone()));
+        let mut caller = dispatcher(fixture.resolver()).lending(Some(pool.clone()));
         let payload = [b'e'; 100_000];
         let mut calls = || {
             for _ in 0..50 {
@@ -130,10 +130,10 @@ mod lending {
 
     #[test]
     fn lent_segments_are_not_shared() {
-        let bench = Local::start();
+        let fixture = Local::start();
         let pool = SegmentPool::new(MAX_PAYLOAD);
         let lent = pool.copy_of(&[b'e'; 100_000]).unwrap();
-        let mut outsider = dispatcher(bench.resolver()).lending(Some(pool));
+        let mut outsider = dispatcher(fixture.resolver()).lending(Some(pool));
         let answer = outsider.call("callee", OutgoingPayload::Segment(&lent), None).unwrap();
         let Payload::Segment(answer) = answer else { panic!("inline") };
         assert!(answer.token().is_none() && answer.to_vec().unwrap() == [b'e'; 100_000]);
@@ -141,9 +141,9 @@ mod lending {
 
     #[test]
     fn a_lease_from_outside_the_group_ends_the_connection() {
-        let bench = Lending::start();
+        let fixture = Lending::start();
         let call = |says, believes| {
-            let resolver = ToReceiver { says, believes, ..bench.resolver() };
+            let resolver = ToReceiver { says, believes, ..fixture.resolver() };
             let mut caller = dispatcher(resolver).lending(Lending::pool());
             caller.call("callee", OutgoingPayload::Bytes(&[b'e'; 100_000]), None)
         };

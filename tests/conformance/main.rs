@@ -1,16 +1,16 @@
-//! Conformance of the modes: one suite, generic over [`Bench`], that every mode has to pass.
+//! Conformance of the modes: one suite, generic over [`Fixture`], that every mode has to pass.
 //!
-//! A bench starts a callee that runs [`callee`] for each request and gives callers that reach it, each through its
+//! A fixture starts a callee that runs [`callee`] for each request and gives callers that reach it, each through its
 //! dispatcher, as guests' calls go. The suite has two parts: what holds in every mode, embedded included, and what can
 //! happen only where the callee has a process of its own ([`Apart`]).
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
+mod blocked;
 mod callee;
 mod dispatched;
 mod embedded;
 mod fan;
-mod held;
 mod local;
 mod networked;
 mod suite;
@@ -25,7 +25,7 @@ use cwasi_sys::clock::Deadline;
 pub const MAX_PAYLOAD: u64 = 3 << 20;
 
 /// One mode under test.
-pub trait Bench: Sized {
+pub trait Fixture: Sized {
     /// A caller's end; dropped when the caller goes.
     type Caller: Caller + Send;
 
@@ -35,7 +35,7 @@ pub trait Bench: Sized {
 }
 
 /// A mode whose callee has a process of its own: it can be late, be overloaded, trap alone, and die alone.
-pub trait Apart: Bench {
+pub trait Apart: Fixture {
     /// Kills the callee at once, as `kill -9` would.
     fn kill(&mut self);
 }
@@ -54,7 +54,7 @@ pub trait Caller {
 ///
 /// - `e`: answers the payload; `r`: answers it reversed
 /// - `f`: fails with a message; `t`: traps; `o`: overloaded
-/// - `w`: waits until its test lets it answer the payload ([`held`]); `n`: never answers
+/// - `w`: waits until its test lets it answer the payload ([`blocked`]); `n`: never answers
 /// - `b`: answers more than the caller's limit
 /// - anything else, or nothing: answers an empty response
 pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
@@ -65,12 +65,12 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         Some(b't') => Err(CallError::Trapped { message: "unreachable".to_owned() }),
         Some(b'o') => Err(Overload::Remote { text: "1 worker, queue of 0".to_owned() }.into()),
         Some(b'w') => {
-            held::arrive(payload);
-            held::until_released(payload);
+            blocked::arrive(payload);
+            blocked::until_released(payload);
             Ok(payload.to_vec())
         }
         Some(b'n') => {
-            held::arrive(payload);
+            blocked::arrive(payload);
             return None;
         }
         Some(b'b') => Ok(vec![0; usize::try_from(MAX_PAYLOAD).unwrap() + 1]),

@@ -1,16 +1,17 @@
-//! The cases. `conformance!(Bench)` makes a test of each that holds in every mode, `apart_conformance!(Bench)` one of
+//! The cases. `conformance!(Fixture)` makes a test of each that holds in every mode, `apart_conformance!(Fixture)` one of
 //! each that needs a callee with a process of its own.
 
-use std::fs;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use cwasi_modes::{CallError, OutgoingPayload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
 use cwasi_wire::frame::INLINE_MAX;
 
-use crate::held::Held;
-use crate::{Apart, Bench, Caller, MAX_PAYLOAD};
+use crate::blocked::BlockedRequests;
+use crate::{Apart, Caller, Fixture, MAX_PAYLOAD};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -35,9 +36,9 @@ fn pattern(len: usize) -> Vec<u8> {
     bytes
 }
 
-pub fn payloads_of_every_size_arrive_unchanged<B: Bench>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
+pub fn payloads_of_every_size_arrive_unchanged<B: Fixture>() {
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     assert_eq!(call(&mut caller, b"", PATIENCE), Ok(Vec::new()));
     let max = usize::try_from(MAX_PAYLOAD).unwrap();
     for len in [1, 2, 4096, INLINE_MAX - 1, INLINE_MAX, INLINE_MAX + 1, 1 << 20, max] {
@@ -46,9 +47,9 @@ pub fn payloads_of_every_size_arrive_unchanged<B: Bench>() {
     }
 }
 
-pub fn a_segment_of_the_callers_goes_to_every_call_unchanged<B: Bench>() {
-    let bench = B::start();
-    let (mut caller, mut another) = (bench.caller(), bench.caller());
+pub fn a_segment_of_the_callers_goes_to_every_call_unchanged<B: Fixture>() {
+    let fixture = B::start();
+    let (mut caller, mut another) = (fixture.caller(), fixture.caller());
     for len in [1, INLINE_MAX + 1, 3 * INLINE_MAX + 17] {
         let payload = pattern(len);
         let segment = Segment::copy_of(&payload).unwrap();
@@ -64,36 +65,36 @@ pub fn a_segment_of_the_callers_goes_to_every_call_unchanged<B: Bench>() {
     assert!(matches!(refused, Err(CallError::TooLarge { .. })), "{refused:?}");
 }
 
-pub fn payloads_above_the_limit_are_refused_and_the_next_is_served<B: Bench>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
+pub fn payloads_above_the_limit_are_refused_and_the_next_is_served<B: Fixture>() {
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     let payload = pattern(usize::try_from(MAX_PAYLOAD).unwrap() + 1);
     assert!(matches!(call(&mut caller, &payload, PATIENCE), Err(CallError::TooLarge { .. })));
     assert!(matches!(call(&mut caller, b"b", PATIENCE), Err(CallError::TooLarge { .. })));
     assert_eq!(call(&mut caller, b"e", PATIENCE), Ok(b"e".to_vec()));
 }
 
-pub fn bytes_of_every_value_survive<B: Bench>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
+pub fn bytes_of_every_value_survive<B: Fixture>() {
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     let mut payload: Vec<u8> = vec![b'r'];
     payload.extend((0..=255).chain((0..=255).rev()));
     let reversed: Vec<u8> = payload.iter().rev().copied().collect();
     assert_eq!(call(&mut caller, &payload, PATIENCE), Ok(reversed));
 }
 
-pub fn one_callers_calls_stay_in_order<B: Bench>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
+pub fn one_callers_calls_stay_in_order<B: Fixture>() {
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     for i in 0..500_u32 {
         let payload = format!("e{i}").into_bytes();
         assert_eq!(call(&mut caller, &payload, PATIENCE), Ok(payload));
     }
 }
 
-pub fn concurrent_callers_get_their_own_answers<B: Bench>() {
-    let bench = B::start();
-    let callers: Vec<_> = (0..8).map(|i| (i, bench.caller())).collect();
+pub fn concurrent_callers_get_their_own_answers<B: Fixture>() {
+    let fixture = B::start();
+    let callers: Vec<_> = (0..8).map(|i| (i, fixture.caller())).collect();
     std::thread::scope(|scope| {
         for (number, mut caller) in callers {
             scope.spawn(move || {
@@ -109,9 +110,9 @@ pub fn concurrent_callers_get_their_own_answers<B: Bench>() {
     });
 }
 
-pub fn an_error_of_the_callee_keeps_its_kind_and_message<B: Bench>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
+pub fn an_error_of_the_callee_keeps_its_kind_and_message<B: Fixture>() {
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     assert_eq!(
         call(&mut caller, b"f", PATIENCE),
         Err(CallError::Failed { message: "no such plate".to_owned() })
@@ -120,8 +121,8 @@ pub fn an_error_of_the_callee_keeps_its_kind_and_message<B: Bench>() {
 }
 
 pub fn a_trap_and_an_overload_are_the_callees_alone<B: Apart>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     assert_eq!(
         call(&mut caller, b"t", PATIENCE),
         Err(CallError::Trapped { message: "unreachable".to_owned() })
@@ -131,9 +132,9 @@ pub fn a_trap_and_an_overload_are_the_callees_alone<B: Apart>() {
 }
 
 pub fn a_deadline_ends_the_call_and_drops_a_late_answer<B: Apart>() {
-    let bench = B::start();
-    let mut caller = bench.caller();
-    let late = Held::new(b'w');
+    let fixture = B::start();
+    let mut caller = fixture.caller();
+    let late = BlockedRequests::new(b'w');
     times_out(&mut caller, late.payload());
     times_out(&mut caller, b"n");
     late.release();
@@ -157,14 +158,14 @@ fn times_out<C: Caller>(caller: &mut C, payload: &[u8]) {
 }
 
 pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Apart>() {
-    let mut bench = B::start();
-    let mut caller = bench.caller();
+    let mut fixture = B::start();
+    let mut caller = fixture.caller();
     assert!(call(&mut caller, b"e", PATIENCE).is_ok());
-    let held = Held::new(b'n');
+    let blocked = BlockedRequests::new(b'n');
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| call(&mut caller, held.payload(), PATIENCE));
-        held.until_arrived(1);
-        bench.kill();
+        let waiting = scope.spawn(|| call(&mut caller, blocked.payload(), PATIENCE));
+        blocked.until_arrived(1);
+        fixture.kill();
         let ended = waiting.join().unwrap();
         assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
     });
@@ -173,14 +174,9 @@ pub fn a_killed_callee_is_an_error_at_once_and_then_unreachable<B: Apart>() {
 }
 
 /// Runs in a process of its own: other tests' descriptors would count.
-pub fn nothing_leaks<B: Bench>() {
-    let open = || -> Vec<_> {
-        let entries = fs::read_dir("/proc/self/fd").unwrap();
-        // One of them is the folder's, which is closed by then.
-        entries.map(|entry| fs::read_link(entry.unwrap().path())).collect()
-    };
-    let bench = B::start();
-    let mut caller = bench.caller();
+pub fn nothing_leaks<B: Fixture>() {
+    let fixture = B::start();
+    let mut caller = fixture.caller();
     let big = pattern(INLINE_MAX * 3);
     let round = |caller: &mut B::Caller| {
         for payload in [&b"e"[..], &big, b"f", b"t"] {
@@ -191,27 +187,38 @@ pub fn nothing_leaks<B: Bench>() {
         round(&mut caller);
     }
     // What a broker's client opens now and then is no leak; one descriptor in thirty rounds would be.
-    let allowed = open().len() + 3;
+    let allowed = open_descriptors().len() + 3;
     for _ in 0..100 {
         round(&mut caller);
     }
     for _ in 0..50 {
-        let mut another = bench.caller();
+        let mut another = fixture.caller();
         round(&mut another);
     }
-    // The callee notices closed connections a moment later.
-    let patience = std::time::Instant::now() + PATIENCE;
-    while open().len() > allowed && std::time::Instant::now() < patience {
+    wait_for_closed(allowed);
+}
+
+/// Open descriptors of this process.
+pub fn open_descriptors() -> Vec<io::Result<PathBuf>> {
+    let entries = fs::read_dir("/proc/self/fd").unwrap();
+    // One of them is the folder's, which is closed by then.
+    entries.map(|entry| fs::read_link(entry.unwrap().path())).collect()
+}
+
+/// Waits until at most `allowed` descriptors are open: the callee notices closed connections a moment later.
+pub fn wait_for_closed(allowed: usize) {
+    let start = Instant::now();
+    while open_descriptors().len() > allowed {
+        assert!(start.elapsed() < PATIENCE, "{allowed} are allowed: {:?}", open_descriptors());
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(open().len() <= allowed, "{allowed} are allowed: {:?}", open());
 }
 
 /// One test per case that holds in every mode.
 #[macro_export]
 macro_rules! conformance {
-    ($bench:ty) => {
-        $crate::conformance!(@cases $bench:
+    ($fixture:ty) => {
+        $crate::conformance!(@cases $fixture:
             payloads_of_every_size_arrive_unchanged,
             a_segment_of_the_callers_goes_to_every_call_unchanged,
             payloads_above_the_limit_are_refused_and_the_next_is_served,
@@ -221,11 +228,11 @@ macro_rules! conformance {
             an_error_of_the_callee_keeps_its_kind_and_message,
         );
     };
-    (@cases $bench:ty: $($case:ident),* $(,)?) => {
+    (@cases $fixture:ty: $($case:ident),* $(,)?) => {
         $(
             #[test]
             fn $case() {
-                $crate::suite::$case::<$bench>();
+                $crate::suite::$case::<$fixture>();
             }
         )*
     };
@@ -234,9 +241,9 @@ macro_rules! conformance {
 /// One test per case of the whole suite, for a callee with a process of its own.
 #[macro_export]
 macro_rules! apart_conformance {
-    ($bench:ty) => {
-        $crate::conformance!($bench);
-        $crate::conformance!(@cases $bench:
+    ($fixture:ty) => {
+        $crate::conformance!($fixture);
+        $crate::conformance!(@cases $fixture:
             a_trap_and_an_overload_are_the_callees_alone,
             a_deadline_ends_the_call_and_drops_a_late_answer,
             a_killed_callee_is_an_error_at_once_and_then_unreachable,

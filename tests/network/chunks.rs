@@ -131,6 +131,14 @@ fn a_list_that_is_lost_is_an_error_and_nothing_runs() {
     called.nothing_is_left(&claim);
 }
 
+/// Polls until as many chunks are there as a window takes.
+async fn full_window(there: &impl Fn() -> u64) {
+    let start = Instant::now();
+    while there() < WINDOW && start.elapsed() < PATIENCE {
+        tokio::time::sleep(A_MOMENT).await;
+    }
+}
+
 #[test]
 fn an_unread_payload_stays_within_its_window() {
     let redis = Redis::start(RedisVersion::Redis7);
@@ -141,10 +149,7 @@ fn an_unread_payload_stays_within_its_window() {
     let there = || redis.cli(&["LLEN", &claim.key]).parse::<u64>().unwrap();
     let put = peer.reactor.block_on(async {
         let full = async {
-            let start = Instant::now();
-            while there() < WINDOW && start.elapsed() < PATIENCE {
-                tokio::time::sleep(A_MOMENT).await;
-            }
+            full_window(&there).await;
             // It would go on by now.
             tokio::time::sleep(A_WHILE).await;
         };
@@ -161,8 +166,9 @@ fn an_unread_payload_stays_within_its_window() {
 
     let mut chunks = begin(&peer, &session, &payload);
     let claim = chunks.claim().clone();
+    let there = || redis.cli(&["LLEN", &claim.key]).parse::<u64>().unwrap();
     let refusing = async {
-        tokio::time::sleep(A_WHILE).await;
+        full_window(&there).await;
         Claims::default().refuse(&session, &claim).await;
     };
     let put = peer.reactor.block_on(async { tokio::join!(chunks.run(&payload), refusing).0 });

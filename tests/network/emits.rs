@@ -1,7 +1,7 @@
 //! One-way messages: what was acknowledged is handled at least once, whatever happens in between.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cwasi_host::network::{ATTEMPTS_MAX, EVENT_MAX};
 use cwasi_modes::CallError;
@@ -9,7 +9,9 @@ use cwasi_networked::stream_key;
 use cwasi_networked::streams::dead_key;
 use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 
-use crate::fixture::{Executions, Instance, Node, PATIENCE, identity, target, wait_for};
+use crate::fixture::{
+    Executions, Instance, Node, PATIENCE, identity, target, wait_at_most, wait_for,
+};
 
 /// Entries in front of a dead consumer's: as many as Redis looks at for four free handlers.
 const LIVE: usize = 40;
@@ -25,14 +27,7 @@ fn waiting(redis: &Redis) -> String {
 
 /// What a dead shim left is taken some seconds later, four at a time.
 fn wait_for_reclaim(redis: &Redis) {
-    let start = Instant::now();
-    while waiting(redis) != "0" {
-        let pending =
-            || redis.cli(&["XPENDING", &stream_key(&identity("b")), "cwasi", "-", "+", "10"]);
-        assert!(start.elapsed() < PATIENCE * 4, "{} wait; pending: {}", waiting(redis), pending());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    println!("empty after {:?}", start.elapsed());
+    wait_at_most(PATIENCE * 4, "the stream to empty", || waiting(redis) == "0");
 }
 
 #[test]
@@ -134,17 +129,15 @@ fn a_dead_consumers_message_behind_many_live_ones_is_taken() {
     let instance = Instance::start(&executions);
     let there = Node::start("there", &target(&redis));
     there.serve(&instance);
-    let start = Instant::now();
     let last = format!("event {LIVE}").into_bytes();
-    while !handled(&executions).contains(&last) {
+    wait_at_most(PATIENCE * 4, "the dead one's message", || {
         // As a consumer that handles them does.
         let mut renew = vec!["XCLAIM", &key, "cwasi", "living", "0"];
         renew.extend(live.iter().map(String::as_str));
         renew.push("JUSTID");
         redis.cli(&renew);
-        assert!(start.elapsed() < PATIENCE * 4, "it is hidden");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        handled(&executions).contains(&last)
+    });
     assert_eq!(handled(&executions), BTreeSet::from([last]), "living ones stay where they are");
 }
 
@@ -158,12 +151,8 @@ fn an_unhandled_message_goes_to_the_dead_letters() {
     node.emit(b"fail always", PATIENCE).unwrap();
     node.emit(b"fine", PATIENCE).unwrap();
     // Attempts are some seconds apart.
-    let start = Instant::now();
     let dead = dead_key(&identity("b"));
-    while redis.cli(&["XLEN", &dead]) != "1" {
-        assert!(start.elapsed() < PATIENCE * 4, "it is still tried");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    wait_at_most(PATIENCE * 4, "the dead letter", || redis.cli(&["XLEN", &dead]) == "1");
     wait_for("the stream to empty", || waiting(&redis) == "0");
     let letter = redis.cli(&["XRANGE", &dead, "-", "+"]);
     assert!(letter.contains("fail always") && letter.contains("no such plate"), "{letter}");

@@ -251,7 +251,7 @@ fn calls_end_in_time_when_redis_restarts() {
     let mut served = Served::start();
     let here = Node::start("here", &target(&served.redis));
     let callers: Vec<_> = (0..4).map(|_| here.caller()).collect();
-    let stop = AtomicBool::new(false);
+    let (stop, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let _stop = StopWhenDone(&stop);
         let running: Vec<_> = callers
@@ -261,7 +261,9 @@ fn calls_end_in_time_when_redis_restarts() {
                     let mut ends = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
                         let id = CallId(bytes16());
-                        ends.push((id, worker.call_as(id, b"slow", PATIENCE)));
+                        let end = worker.call_as(id, b"slow", PATIENCE);
+                        failed.fetch_or(end.is_err(), Ordering::Relaxed);
+                        ends.push((id, end));
                     }
                     (ends, worker)
                 })
@@ -269,7 +271,7 @@ fn calls_end_in_time_when_redis_restarts() {
             .collect();
         wait_for("calls", || served.ran() > 20);
         served.redis.stop();
-        std::thread::sleep(Duration::from_millis(300));
+        wait_for("a call that notices", || failed.load(Ordering::Relaxed));
         served.redis.restart();
         let before = served.ran();
         wait_for("service after the restart", || served.ran() > before + 20);

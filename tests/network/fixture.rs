@@ -63,10 +63,15 @@ impl Drop for StopWhenDone<'_> {
 }
 
 /// Polls until `condition` holds.
-pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, condition: impl FnMut() -> bool) {
+    wait_at_most(PATIENCE, what, condition);
+}
+
+/// As [`wait_for`], for what takes several periods of the runtime.
+pub fn wait_at_most(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        assert!(start.elapsed() < limit, "waited {limit:?} for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

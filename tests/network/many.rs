@@ -4,17 +4,19 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cwasi_modes::CallError;
 use cwasi_sys::random::bytes16;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::ids::CallId;
 
-use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, target};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, counts, target, wait_for};
 
 const CALLS: usize = 10_000;
 const CALLERS: usize = 8;
+/// Calls between two kills.
+const BETWEEN_KILLS: usize = 400;
 
 struct Ended {
     started: Instant,
@@ -31,7 +33,7 @@ impl Drop for Calling<'_> {
     }
 }
 
-/// Starts and ends instances and a whole node until nobody calls any more; when something was killed.
+/// Starts and ends instances and a whole node until all callers have ended; returns when something was killed.
 fn come_and_go(
     redis: &Redis,
     executions: &Executions,
@@ -44,6 +46,12 @@ fn come_and_go(
         action();
         kills.push((from, Instant::now()));
     };
+    let ran = || executions.lock().unwrap().len();
+    let calls_go_on = || {
+        let before = ran();
+        let ended = || calling.load(Ordering::Relaxed) == 0;
+        wait_for("calls", || ran() >= before + BETWEEN_KILLS || ended());
+    };
     let mut round = 0;
     while calling.load(Ordering::Relaxed) > 0 {
         round += 1;
@@ -54,12 +62,12 @@ fn come_and_go(
         stable.serve(&graceful);
         node.serve(&killed);
         node.serve(&orphan);
-        std::thread::sleep(Duration::from_millis(300));
+        calls_go_on();
         // Withdrawn first, but calls may still be on their way to it.
         stable.withdraw(&graceful);
         kill(&mut || graceful.kill());
         kill(&mut || killed.kill());
-        std::thread::sleep(Duration::from_millis(200));
+        calls_go_on();
         let mut node = Some(node);
         kill(&mut || node.take().expect("killed once").kill());
     }

@@ -1,4 +1,4 @@
-//! Requests that a test holds in the suite's callee: it waits for them to arrive there, and says when they are answered.
+//! Requests that a test blocks in the suite's callee: it waits for them to arrive there, and says when they are answered.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use cwasi_sys::random::bytes16;
 
-/// Longest wait for a request, and longest time that it is held.
+/// Longest wait for a request, and longest time that it is blocked.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often each held request has arrived, by its payload.
-static HELD: Mutex<BTreeMap<Vec<u8>, usize>> = Mutex::new(BTreeMap::new());
+/// How often each blocked request has arrived, by its payload.
+static BLOCKED: Mutex<BTreeMap<Vec<u8>, usize>> = Mutex::new(BTreeMap::new());
 static CHANGED: Condvar = Condvar::new();
 
-fn held() -> MutexGuard<'static, BTreeMap<Vec<u8>, usize>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+fn blocked() -> MutexGuard<'static, BTreeMap<Vec<u8>, usize>> {
+    BLOCKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A payload that no other test sends; dropped, its requests are released.
-pub struct Held(Vec<u8>);
+pub struct BlockedRequests(Vec<u8>);
 
-impl Held {
+impl BlockedRequests {
     /// One that begins with `what`.
     pub fn new(what: u8) -> Self {
         let payload = [&[what][..], &bytes16()].concat();
-        held().insert(payload.clone(), 0);
+        blocked().insert(payload.clone(), 0);
         Self(payload)
     }
 
@@ -34,8 +34,8 @@ impl Held {
 
     /// Waits until it has arrived so often.
     pub fn until_arrived(&self, times: usize) {
-        let less = |held: &mut BTreeMap<_, _>| held[&self.0] < times;
-        let (_held, waited) = CHANGED.wait_timeout_while(held(), PATIENCE, less).unwrap();
+        let less = |blocked: &mut BTreeMap<_, _>| blocked[&self.0] < times;
+        let (_held, waited) = CHANGED.wait_timeout_while(blocked(), PATIENCE, less).unwrap();
         assert!(!waited.timed_out(), "{times} requests did not arrive");
     }
 
@@ -43,16 +43,16 @@ impl Held {
     pub fn release(self) {}
 }
 
-impl Drop for Held {
+impl Drop for BlockedRequests {
     fn drop(&mut self) {
-        held().remove(&self.0);
+        blocked().remove(&self.0);
         CHANGED.notify_all();
     }
 }
 
 /// The callee has a request.
 pub fn arrive(payload: &[u8]) {
-    if let Some(times) = held().get_mut(payload) {
+    if let Some(times) = blocked().get_mut(payload) {
         *times += 1;
     }
     CHANGED.notify_all();
@@ -60,6 +60,6 @@ pub fn arrive(payload: &[u8]) {
 
 /// Waits until the test releases it.
 pub fn until_released(payload: &[u8]) {
-    let kept = |held: &mut BTreeMap<_, _>| held.contains_key(payload);
-    drop(CHANGED.wait_timeout_while(held(), PATIENCE, kept));
+    let kept = |blocked: &mut BTreeMap<_, _>| blocked.contains_key(payload);
+    drop(CHANGED.wait_timeout_while(blocked(), PATIENCE, kept));
 }
