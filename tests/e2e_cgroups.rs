@@ -22,7 +22,7 @@ fn at_roots(name: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_path_for_the_other_driver_is_an_error_that_names_the_option() {
+fn a_path_of_the_other_driver_is_refused() {
     let scene = scene("cgroup-driver");
     let slice = "kubepods-podx.slice:cri-containerd:c";
     let run = || scene.guest("c", "probe").args(["exit", "0"]).flag("--cgroup").flag(slice);

@@ -130,7 +130,7 @@ impl RuncOptions {
     /// Takes runc's options out of a TOML document; returns what is left of it, `None` when that is nothing.
     ///
     /// containerd passes the options that it does not know itself on as such a document. One that cannot be read stays as it
-    /// is: whoever parses it says why.
+    /// is: its parser says why.
     pub(super) fn take_from(body: &str) -> Result<(Self, Option<String>), String> {
         let Ok(mut table) = toml::from_str::<toml::Table>(body) else {
             return Ok((Self::default(), Some(body.to_owned())));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_for_the_other_driver_is_an_error_that_names_the_option() {
+    fn a_path_of_the_other_driver_is_refused() {
         let slice = "kubepods-podx.slice:cri-containerd:c1";
         let error = locate(CgroupDriver::Cgroupfs, slice).unwrap_err().to_string();
         assert!(error.contains("SystemdCgroup = true") && error.contains(slice), "{error}");

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_words_or_numbers_and_survive_the_groups_copy() {
+    fn sizes_survive_the_groups_copy() {
         let body = "[compile]\njobs = 3\nmemory = \"1GiB\"\nfunction_size = 4096\n[traces]\nsample = 1\n\
                     otlp = \"http://c\"";
         let config = NodeConfig::load(Some(body), None).unwrap();

@@ -1,7 +1,7 @@
 //! Who compiles next on this node: tenants in turn, and each tenant's modules in order of arrival. Runs in the shim
 //! daemons; they share a folder of the cache.
 //!
-//! - `<queue>/lock`: its holder looks at the queue and changes it.
+//! - `<queue>/lock`: its holder reads and changes the queue.
 //! - `<queue>/ticket-<time>-<tenant>-<daemon>-<number>`: a module that waits. Its daemon holds the file's lock, so that a ticket of
 //!   a killed daemon is known by its free lock.
 //! - `<queue>/turn-<tenant>`: the number of the tenant's last turn.
@@ -22,7 +22,7 @@ use nix::fcntl::Flock;
 use super::compile_slots::{CompileSlot, try_lock, try_slot};
 use cwasi_wire::ids::short_hash;
 
-/// Most tickets that are looked at.
+/// Most tickets that are read.
 const TICKETS_MAX: usize = 1 << 16;
 /// Most tenants whose last turn is remembered.
 const TENANTS_MAX: usize = 1024;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_waits_for_a_slot_and_what_is_not_ready_keeps_it() {
+    fn a_turn_waits_for_a_slot() {
         let dir = tempfile::tempdir().unwrap();
         let queue = queue(dir.path());
         let (one, two) = (queue.enter("a", 1).unwrap(), queue.enter("a", 2).unwrap());

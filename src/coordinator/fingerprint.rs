@@ -22,7 +22,7 @@ pub fn fingerprint() -> String {
 
 /// Names of the CPU's features, sorted: the compiler uses all that it finds.
 ///
-/// Empty when the kernel does not tell; then native code of one machine must not be used on another.
+/// Empty when the kernel does not report it; then native code of one machine must not be used on another.
 #[must_use]
 pub fn cpu_features() -> String {
     features(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())

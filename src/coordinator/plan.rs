@@ -61,7 +61,7 @@ pub struct Plan {
 pub struct PlannedCode {
     /// True if a module was compiled; false if the cache had all.
     pub compiled: bool,
-    /// From the first look into the cache, waits for other compilers included.
+    /// From the first search of the cache, waits for other compilers included.
     pub took: Duration,
 }
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_never_had_a_daemon_is_swept_up_unless_a_launcher_is_at_work() {
+    fn a_group_without_daemon_is_swept() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
         let [killed, busy, served, half] =

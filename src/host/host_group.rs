@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_stay_when_the_process_ends_and_when_it_is_killed() {
+    fn counts_outlive_their_process() {
         let dir = tempfile::tempdir().unwrap();
         let calls = || {
             let counted = NodeMetrics::read(&StateDir::new(dir.path())).edges;

@@ -18,10 +18,10 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
-/// The same for priority data, by which files of cgroup v2 tell that they have changed.
+/// The same for priority data, which files of cgroup v2 raise when they change.
 ///
 /// # Errors
-/// When the reactor takes no more descriptors, or the file tells nothing.
+/// When the reactor takes no more descriptors, or the file has no events.
 pub fn watch_priority(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY:
     // - as above.

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_will_be_made_is_known_before_and_is_never_a_root() {
+    fn a_planned_cgroup_is_never_a_root() {
         let made = planned(Path::new("/default/a"), HYBRID);
         let expected = ["/sys/fs/cgroup/cpu,cpuacct/default/a", "/sys/fs/cgroup/memory/default/a"];
         assert_eq!(made, expected.map(PathBuf::from));

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn delete_leaves_nothing_of_a_dead_daemons_container_and_does_so_twice() {
+    fn delete_leaves_nothing_and_repeats() {
         let dir = tempfile::tempdir().unwrap();
         let (state, record) = (StateDir::new(dir.path()), record(dir.path()));
         let group = state.group("g");

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compiler_without_a_memory_controller_gets_none_and_nothing_is_left() {
+    fn without_a_memory_controller_nothing_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let cgroups = CompileCgroups::new("p", Path::new("/cache"), 1 << 30);
         assert!(cgroups.make_in(&[], 0, 1).is_err());

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_ended_the_compiler_is_named_with_its_setting() {
+    fn the_limit_that_ended_a_compiler_is_named() {
         let limits = CompilerLimits { memory: 512 << 20, cpu_seconds: 120 };
         let says = |status, message: &str| {
             let exit = Exit { status, at: SystemTime::UNIX_EPOCH };

@@ -58,7 +58,7 @@ const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Longest time that a start without its `Create` keeps the daemon alive.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Interval at which a daemon without tasks checks whether it may end.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_EVERY: Duration = Duration::from_secs(10);
 /// Longest wait for containerd to take the last events.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for open connections at the end.
@@ -288,7 +288,7 @@ impl Daemon {
         loop {
             tokio::select! {
                 () = self.tasks.asked_to_end() => {}
-                () = tokio::time::sleep(LOOK_EVERY), if !is_local => {}
+                () = tokio::time::sleep(POLL_EVERY), if !is_local => {}
                 _ = self.terminate.recv() => self.explain_signal(),
                 _ = self.interrupt.recv() => self.explain_signal(),
             }
@@ -345,7 +345,7 @@ fn outside(
         }
         SandboxKind::Process => {
             let folder = FolderStore::below(&config.state_dir);
-            (Images::Folder(folder), Publisher::to_nobody(namespace))
+            (Images::Folder(folder), Publisher::without_reader(namespace))
         }
     }
 }

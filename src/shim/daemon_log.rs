@@ -45,7 +45,7 @@ fn copy(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut to = options.create(true).write(true).truncate(true).mode(PRIVATE_FILE).open(&older)?;
     let copied = io::copy(&mut File::open(path)?, &mut to).map(drop);
-    // Half a copy takes room and helps nobody.
+    // Half a copy takes room without any use.
     copied.or_else(|error| fs::remove_file(&older).and(Err(error)))
 }
 

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_library_and_much_smaller_than_what_it_stands_for() {
+    fn the_stub_is_a_small_library() {
         assert!(LIBRARY.starts_with(b"\x7fELF"), "this machine's engine links LLVM");
         assert!(LIBRARY.len() < 200_000);
     }

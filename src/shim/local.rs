@@ -25,7 +25,7 @@ use cwasi_host::state::{GroupDir, StateDir, StateError};
 
 /// Longest wait for a daemon that was asked to end.
 const END_MAX: Duration = Duration::from_secs(10);
-/// Between two looks whether it has ended.
+/// Interval at which it is polled for its end.
 const END_PAUSE: Duration = Duration::from_millis(2);
 /// Longest wait for a function that was asked to end.
 const STOP_MAX: Duration = Duration::from_secs(10);

@@ -27,7 +27,7 @@ const EVENTS_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct OomKills {
     directories: Vec<PathBuf>,
-    told: u64,
+    reported: u64,
     event: Option<Event>,
 }
 
@@ -43,7 +43,7 @@ impl OomKills {
     /// Watches these cgroups. Without kernel events, kills are counted only at the container's end.
     #[must_use]
     pub fn watch(directories: &[PathBuf]) -> Self {
-        let told = cgroups::oom_kills(directories);
+        let reported = cgroups::oom_kills(directories);
         let event = directories.iter().find_map(|directory| {
             let opened = Event::open(directory);
             opened.inspect_err(|error| {
@@ -52,7 +52,7 @@ impl OomKills {
             .ok()
             .flatten()
         });
-        Self { directories: directories.to_owned(), told, event }
+        Self { directories: directories.to_owned(), reported, event }
     }
 
     /// Waits for kills; returns their number since the last call.
@@ -90,15 +90,15 @@ impl OomKills {
             }
             _ => cgroups::oom_kills(&self.directories),
         };
-        let new = kills.saturating_sub(self.told);
-        self.told = self.told.max(kills);
+        let new = kills.saturating_sub(self.reported);
+        self.reported = self.reported.max(kills);
         new
     }
 
     /// Number of kills in all.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.told
+        self.reported
     }
 }
 

@@ -50,7 +50,7 @@ impl Publisher {
 
     /// A publisher without a reader: events are dropped.
     #[must_use]
-    pub fn to_nobody(namespace: &str) -> Self {
+    pub fn without_reader(namespace: &str) -> Self {
         let (queue, mut items) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(async move {
             while let Some(item) = items.recv().await {

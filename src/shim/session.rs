@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_daemon_keeps_its_session_and_another_program_is_nobodys() {
+    fn a_session_belongs_to_a_living_daemon() {
         let own = i32::try_from(std::process::id()).unwrap();
         let started = Stat::of(own).unwrap().started;
         assert!(end_orphans(own, started) && end_orphans(own, started + 1) && end_orphans(0, 0));

@@ -98,7 +98,7 @@ impl Logs {
                 tracing::warn!(%error, "a log cannot be read");
             }
         });
-        let mut response = Response::new(ResponseBody::Pieces(receiver));
+        let mut response = Response::new(ResponseBody::Chunks(receiver));
         let kind = HeaderValue::from_static("application/x-ndjson");
         response.headers_mut().insert(CONTENT_TYPE, kind);
         response

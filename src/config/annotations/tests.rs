@@ -138,7 +138,7 @@ fn roles_do_not_contradict() {
 }
 
 #[test]
-fn keys_in_another_case_and_memory_below_a_page_are_refused() {
+fn odd_keys_and_tiny_memory_are_refused() {
     for (key, value, part) in [
         ("Cwasi.role", "secondary", "did you mean cwasi.role?"),
         ("CWASI.TIMEOUT", "1s", "CWASI.TIMEOUT is not known"),
@@ -151,7 +151,7 @@ fn keys_in_another_case_and_memory_below_a_page_are_refused() {
 }
 
 #[test]
-fn a_suffix_wins_for_its_container_and_the_pause_container_is_left_alone() {
+fn a_suffix_wins_for_its_container() {
     let pod = [
         ("cwasi.role", "primary"),
         ("cwasi.role.b", "secondary"),
@@ -169,7 +169,7 @@ fn a_suffix_wins_for_its_container_and_the_pause_container_is_left_alone() {
 }
 
 #[test]
-fn a_container_that_no_annotation_names_is_told_of_one_that_nearly_does() {
+fn a_nearly_named_container_is_suggested() {
     let pod = |container: &'static str| {
         let misspelt = [("cwasi.role.gretter", "secondary"), (CRI_CONTAINER_NAME, container)];
         parse(&misspelt).unwrap().doubts

@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Most names of one image, and most files.
 pub(super) const NAMES_MAX: usize = 1 << 20;
-/// Most names that are looked at for one image.
+/// Most names that are visited for one image.
 const STEPS_MAX: u32 = 1 << 24;
 /// Most symbolic links on one way, as in the kernel.
 const LINKS_MAX: usize = 40;

@@ -93,7 +93,7 @@ fn remove(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return false };
     let mut removed = false;
-    // While nobody compiles it.
+    // While no process compiles it.
     remove_locked(&path.with_extension("lock"), || {
         removed = fs::remove_file(path).is_ok();
         let _sum = fs::remove_file(path.with_extension("sha256"));

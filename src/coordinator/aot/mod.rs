@@ -163,7 +163,7 @@ impl AotCache {
         let failed = |(path, source): (PathBuf, io::Error)| fail("lock", &path)(source);
         let (path, lock) = (self.dir.join(format!("{key}.so")), lock_file(&self.dir, key));
         let (since, mut ticket) = (compile_queue::now(), None);
-        let mut told = Told::default();
+        let mut notice = WaitNotice::default();
         loop {
             if let Some(in_use) = eviction::take(&path) {
                 return Ok(Turn::Compiled(in_use));
@@ -171,7 +171,7 @@ impl AotCache {
             if is_being_compiled(&self.dir, key).map_err(failed)? {
                 // Its place is the others' meanwhile.
                 ticket = None;
-                told.once(progress, || {
+                notice.once(progress, || {
                     format!(
                         "waiting: {origin} is being compiled for another container of this node"
                     )
@@ -186,7 +186,7 @@ impl AotCache {
                     return Ok(Turn::Compile { lock, slot });
                 }
                 ticket = Some(place);
-                told.once(progress, || {
+                notice.once(progress, || {
                     let jobs = self.queue.jobs();
                     format!(
                         "waiting to compile {origin}: this node already runs its maximum of compilers (jobs = {jobs})"
@@ -240,11 +240,11 @@ enum Turn {
     Compile { lock: Flock<File>, slot: CompileSlot },
 }
 
-/// Whether the user was told why nothing happens: once, and not after a wait of a moment.
+/// Tells the user once why a start waits.
 #[derive(Default)]
-struct Told(bool);
+struct WaitNotice(bool);
 
-impl Told {
+impl WaitNotice {
     fn once(&mut self, progress: &impl Progress, text: impl FnOnce() -> String) {
         if !std::mem::replace(&mut self.0, true) {
             progress.info(&text());

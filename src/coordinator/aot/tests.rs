@@ -114,7 +114,7 @@ async fn a_failed_compilation_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn dropping_it_leaves_nothing_and_lets_the_next_one_compile() {
+async fn a_dropped_draft_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
     let (stuck, wasm) = (Copy::new(0), module(b"x"));
@@ -163,7 +163,7 @@ async fn a_module_over_a_limit_is_not_compiled() {
 }
 
 #[tokio::test]
-async fn a_module_that_another_compiles_leaves_its_turn_to_others() {
+async fn a_waiting_module_gives_its_turn_up() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 2), Lines::default());
     let (stuck, shared, other) = (Copy::new(0), module(b"shared"), module(b"other"));
@@ -180,7 +180,7 @@ async fn a_module_that_another_compiles_leaves_its_turn_to_others() {
 }
 
 #[tokio::test]
-async fn the_entry_that_was_not_used_for_the_longest_time_is_removed_unless_it_is_in_use() {
+async fn the_least_recently_used_entry_is_evicted() {
     let dir = tempfile::tempdir().unwrap();
     let limits = CompileConfig { cache_max: 25, ..CompileConfig::default() };
     let (cache, lines) = (AotCache::new(dir.path(), "e", &limits), Lines::default());
@@ -199,7 +199,7 @@ async fn the_entry_that_was_not_used_for_the_longest_time_is_removed_unless_it_i
     assert!(make(b"1111111111").await.compiled.is_none(), "used again");
     let three = make(b"3333333333").await;
     assert!(used(&two) && used(&three), "in use, though not for the longest time unused");
-    assert!(!old.exists(), "the only one that nobody uses");
+    assert!(!old.exists(), "the only unused one");
     drop((two, three));
     let four = make(b"4444444444").await;
     assert!(!recent.exists() && used(&four));

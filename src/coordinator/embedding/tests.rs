@@ -1,4 +1,4 @@
-//! Discovery over a store of three sorts of images: libraries, a reactor, and one that nobody trusts.
+//! Discovery over a store of three sorts of images: libraries, a reactor, and an untrusted one.
 
 use super::super::images::ImageModule;
 use super::*;

@@ -20,7 +20,7 @@ use cwasi_wire::remaining;
 use cwasi_wire::trace_headers::TraceHeaders;
 
 /// Longest wait for Redis.
-const KEEP_MAX: Duration = Duration::from_secs(30);
+const STORE_MAX: Duration = Duration::from_secs(30);
 
 /// Stores one message and answers the worker on `reply`.
 pub async fn answer(
@@ -30,9 +30,9 @@ pub async fn answer(
     payload: OwnedFd,
     reply: OwnedFd,
 ) {
-    let kept = keep(network, peer, &request, payload).await;
-    tracing::debug!(caller = %peer.identity, target = request.target, ?kept, "one-way message");
-    let answer = match kept {
+    let stored = store(network, peer, &request, payload).await;
+    tracing::debug!(caller = %peer.identity, target = request.target, ?stored, "one-way message");
+    let answer = match stored {
         Ok(()) => EmitReply { errno: 0, detail: 0, message: String::new() },
         Err(error) => {
             let CallStatus { errno, detail, .. } = error.outcome();
@@ -44,7 +44,7 @@ pub async fn answer(
         seqpacket::send(reply.as_fd(), &[&control::encode(&answer)], &[], Some(Deadline::PASSED));
 }
 
-async fn keep(
+async fn store(
     network: Option<Network>,
     peer: &BrokerPeer,
     request: &EmitRequest,
@@ -63,7 +63,7 @@ async fn keep(
     let segment = Segment::accept(payload, request.length)
         .map_err(|error| Invalid::Malformed { error: error.to_string() })?;
     let caller = peer.calling(callee_of(&peer.identity, &request.target));
-    let wait = remaining::decode(request.remaining_us).unwrap_or(KEEP_MAX).min(KEEP_MAX);
+    let wait = remaining::decode(request.remaining_us).unwrap_or(STORE_MAX).min(STORE_MAX);
     let payload = Payload::Segment(segment);
     let EmitRequest { target, traceparent, tracestate, .. } = request;
     let described = (TraceHeaders { traceparent, tracestate }, Vec::new());

@@ -191,9 +191,10 @@ impl Resolver {
     ) -> Result<(Vec<Record>, Vec<String>), RegistryError> {
         let mut local = self.registry.instances(callee)?;
         local.retain(|record| peer.reaches(&record.instance, record.http));
-        let tells =
+        let lists_beside =
             local.is_empty() && !matches!(peer.kind, CallerKind::Gateway | CallerKind::Port);
-        let beside = if tells { self.registry.functions_beside(callee)? } else { Vec::new() };
+        let beside =
+            if lists_beside { self.registry.functions_beside(callee)? } else { Vec::new() };
         Ok((local, beside))
     }
 }

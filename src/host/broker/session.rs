@@ -48,10 +48,10 @@ impl Session {
         peer: BrokerPeer,
     ) -> std::io::Result<watch::Receiver<Readiness>> {
         let socket = readiness::watch(socket)?;
-        let (readiness, told) = watch::channel(Readiness::Waiting);
+        let (readiness, watched) = watch::channel(Readiness::Waiting);
         let (peer, questions) = (Arc::new(peer), Arc::new(Semaphore::new(QUESTIONS_MAX)));
         tokio::spawn(Self { broker, peer, questions, readiness }.run(socket));
-        Ok(told)
+        Ok(watched)
     }
 
     async fn run(self, socket: AsyncFd<OwnedFd>) {
@@ -85,8 +85,10 @@ impl Session {
     /// Acts on one message; false if it is malformed.
     async fn take(&self, message: DecodedMessage, mut descriptors: Vec<OwnedFd>) -> bool {
         match message {
-            Ok(SandboxMessage::Ready) => self.tell(Readiness::Ready),
-            Ok(SandboxMessage::StartFailed { message }) => self.tell(Readiness::Failed(message)),
+            Ok(SandboxMessage::Ready) => self.set_readiness(Readiness::Ready),
+            Ok(SandboxMessage::StartFailed { message }) => {
+                self.set_readiness(Readiness::Failed(message))
+            }
             Ok(SandboxMessage::Edges(reports)) => {
                 self.broker.metrics.add(&self.peer.function_key(), reports);
             }
@@ -123,11 +125,12 @@ impl Session {
         true
     }
 
-    fn tell(&self, verdict: Readiness) {
+    /// The first report counts.
+    fn set_readiness(&self, report: Readiness) {
         self.readiness.send_if_modified(|readiness| {
             let first = *readiness == Readiness::Waiting;
             if first {
-                *readiness = verdict;
+                *readiness = report;
             }
             first
         });
@@ -158,28 +161,31 @@ mod tests {
     use crate::broker::tests::fixture;
 
     #[tokio::test]
-    async fn the_first_word_about_readiness_counts_and_silence_is_an_end() {
+    async fn the_first_readiness_report_counts() {
         let mut fixture = fixture();
         for message in [SandboxMessage::Ready, SandboxMessage::StartFailed { message: "x".into() }]
         {
             let bytes = control::encode(&message);
             seqpacket::send(fixture.sandbox.as_fd(), &[&bytes], &[], None).unwrap();
         }
-        let told = fixture.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
-        assert_eq!(*told.unwrap(), Readiness::Ready);
+        let readiness =
+            fixture.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        assert_eq!(*readiness.unwrap(), Readiness::Ready);
         let mut silent = self::fixture();
         drop(silent.sandbox);
-        let told = silent.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
-        assert_eq!(*told.unwrap(), Readiness::Ended);
+        let readiness =
+            silent.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        assert_eq!(*readiness.unwrap(), Readiness::Ended);
     }
 
     #[tokio::test]
-    async fn nonsense_ends_the_conversation_after_a_few_messages() {
+    async fn malformed_messages_end_the_session() {
         let mut fixture = fixture();
         for _ in 0..MALFORMED_MAX {
             seqpacket::send(fixture.sandbox.as_fd(), &[b"{}"], &[], None).unwrap();
         }
-        let told = fixture.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
-        assert_eq!(*told.unwrap(), Readiness::Ended);
+        let readiness =
+            fixture.readiness.wait_for(|readiness| *readiness != Readiness::Waiting).await;
+        assert_eq!(*readiness.unwrap(), Readiness::Ended);
     }
 }

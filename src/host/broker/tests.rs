@@ -96,7 +96,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_route_comes_connected_and_introduced_by_the_callers_true_name() {
+async fn a_route_is_connected_in_the_callers_name() {
     let fixture = fixture();
     // A killed instance's record is still there; the living one serves.
     drop(fixture.register("dead"));
@@ -118,7 +118,7 @@ async fn a_route_comes_connected_and_introduced_by_the_callers_true_name() {
 }
 
 #[tokio::test]
-async fn a_caller_that_holds_instances_gets_others_as_long_as_there_are_some() {
+async fn held_instances_are_skipped() {
     let fixture = fixture();
     let _listeners = [fixture.register("1"), fixture.register("2")];
     let (reply, _) = fixture.resolve("b").await;
@@ -134,7 +134,7 @@ async fn a_caller_that_holds_instances_gets_others_as_long_as_there_are_some() {
 }
 
 #[tokio::test]
-async fn an_instance_of_the_own_group_comes_first_and_its_dead_one_does_not_end_the_call() {
+async fn an_instance_of_the_own_group_comes_first() {
     let fixture = fixture();
     let _others = [fixture.register_in("1", "other"), fixture.register_in("2", "other")];
     let own = fixture.register_in("3", "own");

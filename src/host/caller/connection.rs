@@ -25,7 +25,7 @@ use cwasi_wire::envelope::{Metadata, Request};
 use cwasi_wire::frame::FRAME_MAX;
 use cwasi_wire::ids::CallId;
 
-/// Interval at which a call tries again to send while descriptors are short, which no event tells.
+/// Interval at which a call tries again to send while descriptors are short, for which there is no event.
 const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Where a connection leads.
@@ -94,7 +94,7 @@ impl Connection {
         self.calls().ended
     }
 
-    /// Ends the connection when its last call has ended: the peer hears of it at once.
+    /// Ends the connection when its last call has ended: the peer sees it at once.
     pub(super) fn end_if_idle(&self) -> bool {
         let idle = self.calls().waiting.is_empty();
         if idle {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_of_functions_that_were_found_are_counted_and_strangers_are_not() {
+    async fn calls_of_known_functions_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let counts = counts(dir.path());
         let lost = || CallError::Timeout { target: "f".into() };

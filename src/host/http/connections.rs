@@ -73,7 +73,7 @@ impl Connections {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
-            // Registered before the look, so that no slot is missed.
+            // Registered before the check, so that no slot is missed.
             changed.as_mut().enable();
             if let Some(slot) = self.try_slot(peer) {
                 return slot;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_idle_connection_of_the_greediest_peer_makes_room() {
+    fn the_greediest_peers_oldest_connection_is_closed() {
         let connections = Connections::new(4);
         let slot = |last| connections.try_slot(peer(last)).unwrap();
         let (other, busy, first, second) = (slot(1), slot(2), slot(2), slot(2));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn no_running_function_is_given_up_for_a_newcomer() {
+    fn a_serving_connection_is_not_closed() {
         let connections = Connections::new(2);
         let slots = [1, 2].map(|last| connections.try_slot(peer(last)).unwrap());
         assert!(slots.iter().all(|slot| slot.state().start_serving()));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_gets_the_slot_of_a_connection_that_becomes_idle() {
+    async fn an_idle_connections_slot_is_reused() {
         let connections = Connections::new(1);
         let busy = connections.slot(None).await;
         assert!(busy.state().start_serving());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_freed_slot_is_taken_by_who_waits() {
+    async fn a_freed_slot_is_reused() {
         let connections = Connections::new(1);
         let slot = connections.slot(None).await;
         assert!(slot.state().start_serving());

@@ -1,4 +1,4 @@
-//! A response's body: bytes, a segment that is read piece by piece, so that it is never twice in memory, or pieces that a
+//! A response's body: bytes, a segment that is read in chunks, so that it is never twice in memory, or chunks that a
 //! task sends as they come to be.
 
 use std::io;
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use cwasi_sys::segment::Segment;
 
 /// Bytes of a segment that are read at a time.
-const PIECE: u64 = 256 << 10;
+const CHUNK: u64 = 256 << 10;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub enum ResponseBody {
         /// The server's memory that it holds until then.
         _memory: OwnedSemaphorePermit,
     },
-    /// Pieces until the sender ends.
-    Pieces(mpsc::Receiver<Bytes>),
+    /// Chunks until the sender ends.
+    Chunks(mpsc::Receiver<Bytes>),
 }
 
 impl Default for ResponseBody {
@@ -62,29 +62,29 @@ impl Body for ResponseBody {
                 return Pin::new(full).poll_frame(context).map_err(|never| match never {});
             }
             Self::Segment { segment, offset, .. } => (segment, offset),
-            Self::Pieces(pieces) => {
-                return pieces.poll_recv(context).map(|piece| piece.map(|it| Ok(Frame::data(it))));
+            Self::Chunks(chunks) => {
+                return chunks.poll_recv(context).map(|chunk| chunk.map(|it| Ok(Frame::data(it))));
             }
         };
         let left = segment.len() - *offset;
         if left == 0 {
             return Poll::Ready(None);
         }
-        let length = usize::try_from(left.min(PIECE)).expect("a piece fits into memory");
-        let mut piece = vec![0; length];
+        let length = usize::try_from(left.min(CHUNK)).expect("a chunk fits into memory");
+        let mut chunk = vec![0; length];
         // Memory of ours: it does not block.
-        if let Err(error) = segment.read_exact_at(&mut piece, *offset) {
+        if let Err(error) = segment.read_exact_at(&mut chunk, *offset) {
             return Poll::Ready(Some(Err(io::Error::other(error))));
         }
         *offset += length as u64;
-        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+        Poll::Ready(Some(Ok(Frame::data(chunk.into()))))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(full) => full.is_end_stream(),
             Self::Segment { segment, offset, .. } => *offset == segment.len(),
-            Self::Pieces(_) => false,
+            Self::Chunks(_) => false,
         }
     }
 
@@ -92,7 +92,7 @@ impl Body for ResponseBody {
         match self {
             Self::Whole(full) => full.size_hint(),
             Self::Segment { segment, offset, .. } => SizeHint::with_exact(segment.len() - offset),
-            Self::Pieces(_) => SizeHint::default(),
+            Self::Chunks(_) => SizeHint::default(),
         }
     }
 }
@@ -114,12 +114,12 @@ mod tests {
         let permit = Arc::clone(&memory).try_acquire_owned().unwrap();
         let mut body = ResponseBody::of_segment(segment, permit);
         assert_eq!(body.size_hint().exact(), Some(700_001));
-        let (mut sent, mut pieces) = (Vec::new(), 0);
+        let (mut sent, mut chunks) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
             sent.extend_from_slice(&frame.unwrap().into_data().unwrap());
-            pieces += 1;
+            chunks += 1;
         }
-        assert!(sent == bytes && pieces == 3 && body.is_end_stream());
+        assert!(sent == bytes && chunks == 3 && body.is_end_stream());
         assert_eq!(memory.available_permits(), 0);
         drop(body);
         assert_eq!(memory.available_permits(), 1);

@@ -2,7 +2,7 @@
 //! that does not read its response.
 //!
 //! It also lingers: what a client still sends after a response that refused its body is read and dropped for a while. The
-//! kernel would answer bytes that nobody read with a reset, and the client might lose the response.
+//! kernel would answer unread bytes with a reset, and the client might lose the response.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 /// Most bytes of it.
 const DROPPED_MAX: usize = 8 << 20;
 /// Bytes of it that are read at a time.
-const PIECE: usize = 4096;
+const CHUNK: usize = 4096;
 
 /// A stream with a bound on each wait for its peer to read.
 #[derive(Debug)]
@@ -115,9 +115,9 @@ impl Lingering {
         stream: &mut S,
         context: &mut Context<'_>,
     ) -> Poll<()> {
-        let mut piece = [0; PIECE];
+        let mut chunk = [0; CHUNK];
         while self.dropped < DROPPED_MAX {
-            let mut buffer = ReadBuf::new(&mut piece);
+            let mut buffer = ReadBuf::new(&mut chunk);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
                     self.dropped += buffer.filled().len();
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_peer_that_stops_reading_is_not_waited_for() {
+    async fn a_stalled_peer_times_out() {
         let (ours, mut theirs) = tokio::io::duplex(4);
         let mut guarded = StallGuard::new(ours, Duration::from_millis(20));
         guarded.write_all(b"four").await.unwrap();
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_peer_sends_after_the_end_is_dropped_for_a_while() {
-        let (ours, mut theirs) = tokio::io::duplex(PIECE);
+    async fn bytes_after_the_end_are_dropped() {
+        let (ours, mut theirs) = tokio::io::duplex(CHUNK);
         let mut guarded = StallGuard::new(ours, Duration::from_secs(9));
         let end = async move { guarded.shutdown().await };
         let (ended, sent) = tokio::join!(end, async {

@@ -127,7 +127,7 @@ pub fn groups(state: &StateDir) -> Vec<GroupDir> {
     ids.iter().map(|id| state.group(id)).collect()
 }
 
-/// Adds the counts of a group to the node's sums and removes its files, while no reader looks. The group has ended.
+/// Adds the counts of a group to the node's sums and removes its files, while no reader reads. The group has ended.
 ///
 /// # Errors
 /// When the sums cannot be written; the group's files stay.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_stay_when_a_group_ends_and_when_it_starts_again() {
+    fn counts_outlive_their_group() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
         let first = group(&state, "a", &[edge("b", 3), edge("c", 4)], 2);

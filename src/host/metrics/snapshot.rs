@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_latency_is_in_the_first_bucket_whose_bound_it_does_not_exceed() {
+    fn a_latency_is_in_its_bucket() {
         assert_eq!(LATENCY_BOUNDS_NS[..4], [1_000, 2_000, 5_000, 10_000]);
         assert_eq!(LATENCY_BOUNDS_NS[23], 50_000_000_000);
         let buckets = [0, 1_000, 1_001, 50_000_000_000, 50_000_000_001].map(bucket);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_has_what_is_new_and_a_new_shims_counts_stay() {
+    fn a_difference_has_what_is_new() {
         let counts = |calls: u64| EdgeCounts {
             calls,
             errors: 2 * calls,

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_init_is_the_sum_of_its_stages_and_a_deleted_container_is_forgotten() {
+    fn an_init_is_the_sum_of_its_stages() {
         let mut stages = StartStages::begin("n", "c");
         stages.plan_us = 1;
         stages.container_us = Some(20);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_worker_that_reads_late_gets_what_may_wait_and_an_error_for_the_rest() {
+    async fn a_late_worker_gets_a_bounded_number_of_answers() {
         let answers = Arc::new(Answers(Mutex::new(SendQueue::new(BOUNDS))));
         let ((late, worker), (other, others)) = (connection(), connection());
         send(&answers, &late, SENT);

@@ -212,7 +212,7 @@ impl Inner {
         let (session, callee) = (session.clone(), callee.to_owned());
         tokio::spawn(async move {
             if let Err(error) = session.publish(&callee, &message).await {
-                tracing::debug!(%error, "a callee could not be told that a call is cancelled");
+                tracing::debug!(%error, "a call could not be cancelled at its callee");
             }
         });
     }

@@ -30,10 +30,10 @@ impl Network {
     pub async fn serve(&self, record: Record) {
         let (stop, stopped) = oneshot::channel();
         let (stop_messages, no_messages) = oneshot::channel();
-        let (told, announced) = oneshot::channel();
+        let (sender, announced) = oneshot::channel();
         self.inner.served().insert(record.instance.clone(), [stop, stop_messages]);
         tokio::spawn(self.clone().consume_until(record.clone(), no_messages));
-        tokio::spawn(self.clone().serve_until(record, stopped, told));
+        tokio::spawn(self.clone().serve_until(record, stopped, sender));
         if timeout(ANNOUNCE_MAX, announced).await.is_err() {
             tracing::warn!(
                 "an instance is not announced to other nodes yet: Redis is away, or does not take it"
@@ -59,7 +59,7 @@ impl Network {
         self,
         record: Record,
         mut stopped: oneshot::Receiver<()>,
-        told: oneshot::Sender<()>,
+        announced: oneshot::Sender<()>,
     ) {
         let location = Location {
             identity: record.identity.clone(),
@@ -70,7 +70,7 @@ impl Network {
             http: record.http,
         };
         let mut listener = self.inner.link.listen(&instance_channel(&record.instance)).await;
-        let mut told = Some(told);
+        let mut announced = Some(announced);
         let mut epoch = 0;
         let mut beat = interval(locations::HEARTBEAT);
         loop {
@@ -79,10 +79,10 @@ impl Network {
                 session = self.inner.link.session_after(epoch) => {
                     epoch = session.epoch;
                     if announce(&session, &location).await
-                        && let Some(told) = told.take()
+                        && let Some(announced) = announced.take()
                     {
                         // The start may no longer wait.
-                        let _waiting = told.send(());
+                        let _waiting = announced.send(());
                     }
                 }
                 _ = beat.tick() => {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_grouped_by_instance_and_read_as_the_official_messages() {
+    fn spans_are_grouped_by_instance() {
         let bytes = encode(&[recorded("a", 0), recorded("b", 5), recorded("a", 0)]);
         let request = ExportTraceServiceRequest::decode(bytes.as_slice()).unwrap();
         let counts: Vec<_> =

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_counts_though_the_connection_ends_with_it() {
+    async fn an_answer_counts_when_the_connection_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).try_into().unwrap();
         let otlp = OtlpReceiver { url };

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_span_has_the_shims_name_of_its_service_and_unix_times() {
+    async fn a_span_has_its_service_and_unix_times() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("spans.jsonl");
         let spans = Spans::start(path.clone(), "node", None);

@@ -28,7 +28,7 @@ pub use record::{ContainerRecord, Pointer, RegisteredAs};
 const OTHERS: u32 = 0o077;
 /// How the ids of groups begin that are no shim's; those of shims are hexadecimal.
 const HOST_GROUP: &str = "host-";
-/// Bytes that tell two such groups apart.
+/// Random bytes in such an id.
 const HOST_GROUP_BYTES: usize = 8;
 
 #[derive(Clone, Debug)]

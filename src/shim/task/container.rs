@@ -93,7 +93,7 @@ pub struct Container {
     /// containerd's log for this container.
     pub log: BundleLog,
     pub status: watch::Sender<Status>,
-    /// One verb that changes the state at a time; its end is told after a start under way.
+    /// One verb that changes the state at a time; its end is published after a start under way.
     pub verbs: tokio::sync::Mutex<()>,
     relay: Mutex<StdioRelay>,
     /// Its port of `cwasi.http`, while it is served.

@@ -321,7 +321,7 @@ impl Tasks {
         }
     }
 
-    /// A fan-in has one instance, and nothing but missing parts would show that there are two.
+    /// A fan-in has one instance, and the only sign of a second one would be missing parts.
     fn warn_of_another(&self, container: &str, workload: &Workload) {
         let Workload::Function(launch) = workload else { return };
         if launch.fan_in.is_none() {

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_error_has_the_status_that_containerd_expects() {
+    fn errors_have_containerds_statuses() {
         let io = || std::io::Error::from_raw_os_error(libc::EIO);
         let full = AotError::Full { origin: id(), path: "/c".into(), free: 1, message: id() };
         let full = PlanError::from(full);

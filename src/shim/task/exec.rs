@@ -234,7 +234,7 @@ impl Execs {
         }
     }
 
-    /// Ends the waits for processes that were never started, and lets go of all streams.
+    /// Ends the waits for processes that were never started, and closes all streams.
     pub fn close(&self) {
         for (_, exec) in self.table().drain() {
             // A logging program is terminated.
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_hears_of_an_end_and_of_a_process_that_is_given_up() {
+    async fn waits_return_at_an_end_or_a_deletion() {
         let (ran, never) = (exec("ran"), exec("never"));
         assert!(matches!(ran.signal(9), Err(TaskError::State { .. })), "not started");
         ran.started(7, None);

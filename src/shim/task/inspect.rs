@@ -1,4 +1,4 @@
-//! The verbs that only look: state, pids, stats, connect.
+//! The verbs that change nothing: state, pids, stats, connect.
 
 use containerd_shim::api::{
     ConnectRequest, ConnectResponse, PidsRequest, PidsResponse, StateRequest, StateResponse,

@@ -6,7 +6,7 @@
 //! - [`table`]: which tasks there are; [`container`]: one of them; [`exec`]: its other processes.
 //! - `create`, `start`, `pause`, `kill`, `exit`, `delete`, `inspect`: the verbs; `spec`, `metrics`: what some of them read;
 //!   [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
-//! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user hears meanwhile;
+//! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user reads meanwhile;
 //!   [`rootfs`](super::rootfs): its root file system; [`stdio`]: its standard streams.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
@@ -145,7 +145,7 @@ impl Task for TaskService {
     }
 
     async fn shutdown(&self, _: &TtrpcContext, _: ShutdownRequest) -> TtrpcResult<Empty> {
-        // The daemon serves a group: it ends when the last task is gone, whoever asks.
+        // The daemon serves a group: it ends when the last task is gone, whichever client asks.
         self.tasks.ask_to_end();
         Ok(Empty::new())
     }

@@ -1,4 +1,4 @@
-//! What a container's planning tells the user: on the container's stderr, in containerd's log and in the daemon's.
+//! What the user reads about a container's planning: on the container's stderr, in containerd's log and in the daemon's.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use cwasi_coordinator::Progress;
 use cwasi_sys::reopen::append_without_waiting;
 use cwasi_wire::log_line;
 
-/// Tells what happens before a container exists. Never waits: a line for which its reader leaves no room is dropped.
+/// Writes what happens before a container exists. Never waits: a line for which its reader leaves no room is dropped.
 #[derive(Debug)]
 pub struct StartProgress {
     container: String,
@@ -75,7 +75,7 @@ mod tests {
     use crate::task::stdio::{Stdio, open::open};
 
     #[test]
-    fn lines_reach_a_fifo_that_blocks_for_its_container_and_are_dropped_when_it_is_full() {
+    fn lines_are_written_or_dropped() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["err", "log"] {
             mkfifo(&dir.path().join(name), Mode::S_IRWXU).unwrap();
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(next(&mut err), "cwasi: compiling m\ncwasi: warning: odd\n");
         let logged = next(&mut log);
         assert!(logged.contains("level=info runtime=cwasi container=c msg=\"compiling m\""));
-        // Nobody reads: a test that hangs here has found what it looks for.
+        // No reader: a writer that waited would hang here.
         for _ in 0..10_000 {
             progress.info("a line that is repeated until the pipe is full");
         }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_to_be_done_at_the_start_and_at_the_end_is_in_the_spec() {
+    fn the_spec_says_what_start_and_end_take() {
         let hook = json!([{ "path": "/bin/true" }]);
         let table: [(Value, bool, bool); 7] = [
             (json!({}), false, false),

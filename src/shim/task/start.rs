@@ -47,9 +47,9 @@ impl Tasks {
         if let Err(error) = self.run_workload(&container).await {
             tracing::error!(container = container.id, %error, "start failed");
             container.log.line("error", &container.id, &error.to_string());
-            // Nobody waits for a workload that did not come up; it may have ended already.
+            // A workload that did not come up is of no use; it may have ended already.
             let _ = container.signal(libc::SIGKILL);
-            // Who is told of the failure looks into its log.
+            // The user reads the reason in its log.
             let logs = container.relay().take_logs();
             drain(logs).await;
             return Err(error);
@@ -130,9 +130,12 @@ fn start_word(id: &str, state: &Path) -> Result<(), TaskError> {
 /// Waits for the sandbox's word about its start.
 async fn wait_ready(id: &str, function: &Function) -> Result<(), TaskError> {
     let mut readiness = function.readiness.clone();
-    let told = readiness.wait_for(|readiness| *readiness != Readiness::Waiting);
+    let reported = readiness.wait_for(|readiness| *readiness != Readiness::Waiting);
     let failed = |reason: String| Err(TaskError::NotStarted { id: id.to_owned(), reason });
-    match tokio::time::timeout(READY_MAX, told).await.map(|told| told.map(|told| told.clone())) {
+    match tokio::time::timeout(READY_MAX, reported)
+        .await
+        .map(|state| state.map(|state| state.clone()))
+    {
         Ok(Ok(Readiness::Ready)) => Ok(()),
         Ok(Ok(Readiness::Failed(message))) => failed(message),
         Ok(_) => failed(format!("the sandbox of {} ended before it was ready", function.name)),

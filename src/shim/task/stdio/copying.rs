@@ -52,7 +52,7 @@ impl OutputPipe {
 /// True for a pipe or a fifo.
 ///
 /// # Errors
-/// When the descriptor cannot be looked at.
+/// When the descriptor's type cannot be read.
 pub fn is_pipe(descriptor: &OwnedFd) -> io::Result<bool> {
     Ok(nix::sys::stat::fstat(descriptor)?.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
@@ -70,7 +70,7 @@ pub fn sink(output: OwnedFd) -> io::Result<Box<dyn AsyncWrite + Send + Unpin>> {
 }
 
 /// Waits for what an ended process still has to say, for a bounded time, and ends the copying: another process may have
-/// its streams, or nobody reads.
+/// its streams, or has no reader.
 pub async fn drain(mut copying: JoinSet<()>) {
     let all = async { while copying.join_next().await.is_some() {} };
     if tokio::time::timeout(OUTPUT_MAX, all).await.is_err() {

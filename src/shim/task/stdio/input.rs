@@ -38,7 +38,7 @@ async fn copy_available(
     closing: bool,
 ) -> bool {
     loop {
-        // The reactor may not have heard yet of bytes that were written before the close.
+        // The reactor may not know yet of bytes that were written before the close.
         let read = if closing {
             nix::unistd::read(fifo, chunk).map_err(io::Error::from)
         } else {

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn input_waits_for_its_writer_and_ends_when_that_closes() {
+    async fn input_ends_with_its_writer() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
         let (streams, mut relay) =
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn close_io_ends_the_input_after_what_was_written() {
+    async fn close_io_ends_the_input() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "in");
         let (streams, mut relay) =
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vanished_reader_does_not_break_the_writer_and_the_end_reaches_readers() {
+    fn a_vanished_reader_does_not_break_the_writer() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path(), "out");
         let stdio = Stdio { stdout: path.clone(), ..Stdio::default() };
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminals_output_reaches_a_logging_program() {
+    fn a_logging_program_reads_a_terminal() {
         let dir = tempfile::tempdir().unwrap();
         let (program, said) = (dir.path().join("logger"), fifo(dir.path(), "said"));
         fs::write(&program, "#!/bin/sh\nexec 5>&-\nexec cat <&3 > \"$1\"\n").unwrap();
