@@ -1,6 +1,7 @@
 //! A callee whose process is compromised: this test speaks the callee's side, without the worker that filters what a
 //! guest sets. Its answers must not become two responses.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +83,45 @@ fn first_response(bytes: &str) -> (&str, &str) {
     (head, &rest[if has_body { length } else { 0 }..])
 }
 
+/// What the callee sets in its response.
+const CASES: [&str; 12] = [
+    "length",
+    "length-in-capitals",
+    "coding",
+    "line",
+    "name",
+    "continue",
+    "switch",
+    "no-content",
+    "not-modified",
+    "upgrade",
+    "many",
+    "long",
+];
+
+/// A request for `case` has one response, and the next request on its connection another one.
+fn is_answered_whole(gateway: SocketAddr, case: &str) {
+    let length = case.len();
+    let two = format!(
+        "POST /function/evil HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{case}\
+         GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    );
+    let answers = raw(gateway, two.as_bytes());
+    let (head, rest) = first_response(&answers);
+    let status = match case {
+        "no-content" => "204",
+        "not-modified" => "304",
+        _ => "200",
+    };
+    assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{case}: {answers}");
+    let set = head.lines().filter(|line| line.starts_with("x-") && line.ends_with(": v"));
+    assert!(set.count() <= METADATA_ENTRIES_MAX && head.len() < METADATA_MAX, "{case}: {head}");
+    // The second response is the gateway's own, and the last one.
+    let (head, body) = rest.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{case}: {answers}"));
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("x-content-type"), "{case}: {head}");
+    assert_eq!(body.trim_end(), "serving", "{case}: {answers}");
+}
+
 #[test]
 fn a_compromised_callee_splits_no_response() {
     let scene = scene("gw-compromised");
@@ -112,47 +152,7 @@ fn a_compromised_callee_splits_no_response() {
         let callee = scope.spawn(|| serve(&socket, &is_over));
         wait_for("the callee", || socket.exists().then_some(()));
         let gateway = Gateway::start(&scene, &[]);
-        for case in [
-            "length",
-            "length-in-capitals",
-            "coding",
-            "line",
-            "name",
-            "continue",
-            "switch",
-            "no-content",
-            "not-modified",
-            "upgrade",
-            "many",
-            "long",
-        ] {
-            let length = case.len();
-            let two = format!(
-                "POST /function/evil HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{case}\
-                 GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-            );
-            let answers = raw(gateway.address, two.as_bytes());
-            let (head, rest) = first_response(&answers);
-            let status = match case {
-                "no-content" => "204",
-                "not-modified" => "304",
-                _ => "200",
-            };
-            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{case}: {answers}");
-            let set = head.lines().filter(|line| line.starts_with("x-") && line.ends_with(": v"));
-            assert!(
-                set.count() <= METADATA_ENTRIES_MAX && head.len() < METADATA_MAX,
-                "{case}: {head}"
-            );
-            // The second response is the gateway's own, and the last one.
-            let (head, body) =
-                rest.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{case}: {answers}"));
-            assert!(
-                head.starts_with("HTTP/1.1 200 ") && head.contains("x-content-type"),
-                "{case}: {head}"
-            );
-            assert_eq!(body.trim_end(), "serving", "{case}: {answers}");
-        }
+        CASES.iter().for_each(|case| is_answered_whole(gateway.address, case));
         gateway.stop();
         is_over.store(true, Ordering::Relaxed);
         callee.join().unwrap();

@@ -96,6 +96,28 @@ fn slow_and_vanished_clients_cost_only_themselves() {
     gateway.stop();
 }
 
+/// Requests that two servers could read in two ways, or that are no HTTP, and their statuses.
+fn ambiguous_requests(post: &str, chunks: &str) -> Vec<(&'static str, String)> {
+    let many_headers: String = (0..200).map(|n| format!("h{n}: x\r\n")).collect();
+    vec![
+        ("400", format!("{post}content-length: 5\r\ncontent-length: 6\r\n\r\nhello!")),
+        ("400", format!("{post}transfer-encoding: gzip\r\n\r\nhello")),
+        ("501", format!("{post}transfer-encoding: gzip, chunked\r\n\r\n{chunks}")),
+        ("501", format!("{post}connection: Upgrade\r\nupgrade: websocket\r\n\r\n")),
+        ("400", format!("{post}host: y\r\n\r\n")),
+        ("400", "GET /healthz HTTP/1.1\r\n\r\n".to_owned()),
+        ("400", format!("{post}content-length: -5\r\n\r\n")),
+        ("400", format!("{post}content-length: 99999999999999999999\r\n\r\n")),
+        ("400", format!("{post}transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n")),
+        ("400", format!("{post}no colon\r\n\r\n")),
+        ("400", format!("{post}nul: \0\r\n\r\n")),
+        ("431", format!("{post}{many_headers}\r\n")),
+        ("431", format!("{post}long: {}\r\n\r\n", "x".repeat(300 << 10))),
+        ("404", "GET /function/../healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned()),
+        ("400", "what is this\r\n\r\n".to_owned()),
+    ]
+}
+
 #[test]
 fn the_edges_of_http_are_served_or_refused() {
     let scene = scene("gw-edges");
@@ -143,26 +165,8 @@ fn the_edges_of_http_are_served_or_refused() {
         format!("{post}content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n{chunks}{post}\r\n");
     let both = raw(to, both.as_bytes());
     assert!(both.contains("connection: close\r\n") && both.ends_with("\r\n\r\nhello!"), "{both}");
-    // What two servers could read in two ways, and what is no HTTP.
-    let many_headers: String = (0..200).map(|n| format!("h{n}: x\r\n")).collect();
     let mut others = Vec::new();
-    for (status, request) in [
-        ("400", format!("{post}content-length: 5\r\ncontent-length: 6\r\n\r\nhello!")),
-        ("400", format!("{post}transfer-encoding: gzip\r\n\r\nhello")),
-        ("501", format!("{post}transfer-encoding: gzip, chunked\r\n\r\n{chunks}")),
-        ("501", format!("{post}connection: Upgrade\r\nupgrade: websocket\r\n\r\n")),
-        ("400", format!("{post}host: y\r\n\r\n")),
-        ("400", "GET /healthz HTTP/1.1\r\n\r\n".to_owned()),
-        ("400", format!("{post}content-length: -5\r\n\r\n")),
-        ("400", format!("{post}content-length: 99999999999999999999\r\n\r\n")),
-        ("400", format!("{post}transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n")),
-        ("400", format!("{post}no colon\r\n\r\n")),
-        ("400", format!("{post}nul: \0\r\n\r\n")),
-        ("431", format!("{post}{many_headers}\r\n")),
-        ("431", format!("{post}long: {}\r\n\r\n", "x".repeat(300 << 10))),
-        ("404", "GET /function/../healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned()),
-        ("400", "what is this\r\n\r\n".to_owned()),
-    ] {
+    for (status, request) in ambiguous_requests(post, chunks) {
         let answer = raw(to, request.as_bytes());
         if !answer.starts_with(&format!("HTTP/1.1 {status} ")) {
             others.push((request.chars().take(100).collect::<String>(), answer));
