@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
     use crate::readiness;
-    use cwasi_modes::local::fixture::receive_frame;
     use cwasi_modes::local::load::Load;
+    use cwasi_modes::local::open_frame;
     use cwasi_wire::control::ModeHint;
     use cwasi_wire::envelope::Response;
     use cwasi_wire::frame::FRAME_MAX;
@@ -201,8 +201,9 @@ mod tests {
     fn read(worker: &OwnedFd) -> (i32, u64) {
         let until = Deadline::after(PATIENCE);
         let mut buffer = vec![0; FRAME_MAX];
-        let answer = receive_frame::<Response>(worker, &mut buffer, u64::MAX, Some(until));
-        let answer = answer.unwrap();
+        let message = seqpacket::receive(worker.as_fd(), &mut buffer, Some(until)).unwrap();
+        let bytes = &buffer[..message.len];
+        let answer = open_frame::<Response>(bytes, message.descriptors, 0, u64::MAX).unwrap();
         (answer.envelope.errno, answer.payload.len())
     }
 

@@ -1,5 +1,4 @@
-//! Frames for the tests of this crate and of those that use it: sent with bytes, and received, without further
-//! descriptors.
+//! Frames for tests: sent with bytes, and received, without further descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -24,7 +24,8 @@ use cwasi_wire::frame::{self, Enveloped, FrameError, INLINE_MAX, PayloadRef};
 
 pub mod answer;
 pub mod caller;
-pub mod fixture;
+#[cfg(test)]
+mod fixture;
 pub mod incoming;
 pub mod load;
 pub mod receiver;

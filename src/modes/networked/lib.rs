@@ -37,6 +37,7 @@ pub mod limits;
 pub mod link;
 pub mod locations;
 pub mod quota;
+/// Public for its fuzz target.
 pub mod resp;
 pub mod session;
 pub mod streams;

@@ -172,8 +172,7 @@ mod tests {
     use super::*;
     use crate::work::fixture;
     use cwasi_modes::Payload;
-    use cwasi_modes::local::ConnectionId;
-    use cwasi_modes::local::fixture::receive_frame;
+    use cwasi_modes::local::{ConnectionId, open_frame};
     use cwasi_sys::segment::Segment;
     use cwasi_sys::seqpacket;
     use cwasi_wire::frame::FRAME_MAX;
@@ -198,7 +197,9 @@ mod tests {
         let segment = Segment::accept_leased(unreadable, lent.len(), token).unwrap();
         replies.send(&Ok(Payload::Segment(segment)));
         let (mut buffer, now) = (vec![0; FRAME_MAX], Some(Deadline::PASSED));
-        let answer = receive_frame::<Response>(&theirs, &mut buffer, 1 << 20, now).unwrap();
+        let message = seqpacket::receive(theirs.as_fd(), &mut buffer, now).unwrap();
+        let bytes = &buffer[..message.len];
+        let answer = open_frame::<Response>(bytes, message.descriptors, 0, 1 << 20).unwrap();
         let internal = Errno::Internal.code();
         assert_eq!((answer.envelope.errno, replies.ended.get().0), (internal, internal));
         let text = answer.payload.into_vec().unwrap();

@@ -8,9 +8,8 @@ use super::*;
 use crate::messages::WorkerMessage;
 use crate::work::fixture;
 use crate::worker_table::ReaderRole;
-use cwasi_modes::Payload;
-use cwasi_modes::local::fixture::send_frame;
-use cwasi_modes::local::{CallKey, CallerConnection, ConnectionId, IncomingRequest};
+use cwasi_modes::local::{CallKey, CallerConnection, ConnectionId, IncomingRequest, send_as_is};
+use cwasi_modes::{OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
 use cwasi_wire::control;
@@ -389,7 +388,8 @@ fn free_workers_are_suspended_and_resumed_by_need() {
     assert!(busy.begin_reading(ConnectionId(1)));
     // An answer that init has not read yet.
     let envelope = Undelivered::default();
-    send_frame(sockets.0.borrow()[0].as_fd(), &envelope, b"late", None).unwrap();
+    let answer = OutgoingPayload::Bytes(b"late");
+    send_as_is(sockets.0.borrow()[0].as_fd(), &envelope, answer, &[], None).unwrap();
     let undelivered = pool.suspend();
     assert_eq!(undelivered.len(), 1);
     assert_eq!((pool.absent(), pool.is_suspended(), pool.idle()), (2, false, None));
