@@ -4,7 +4,6 @@
 //! connection and its one message wait in the listener's queue until the builder, which is busy with the container
 //! until then, takes them.
 
-use std::error::Error;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -17,6 +16,7 @@ use cwasi_sys::seqpacket;
 use cwasi_wire::control::VerbRequest;
 
 use super::BuilderError;
+use super::causes::TerminalCause;
 use super::spec::copy_of;
 
 /// Name of the socket in its directory.
@@ -67,7 +67,7 @@ impl Console {
         let received = seqpacket::receive(connection.as_fd(), &mut message, Some(Deadline::PASSED))
             .map_err(|error| failed(id(), "receiving", error))?;
         let master = received.descriptors.into_iter().next();
-        master.ok_or_else(|| failed(id(), "receiving", "its message has no descriptor"))
+        master.ok_or_else(|| failed(id(), "receiving", TerminalCause::NoDescriptor))
     }
 }
 
@@ -79,10 +79,6 @@ impl Drop for Console {
     }
 }
 
-fn failed(
-    id: String,
-    operation: &'static str,
-    source: impl Into<Box<dyn Error + Send + Sync>>,
-) -> BuilderError {
+fn failed(id: String, operation: &'static str, source: impl Into<TerminalCause>) -> BuilderError {
     BuilderError::Terminal { id, operation, source: source.into() }
 }

@@ -14,6 +14,7 @@ use crate::device_program::{DeviceKind, DeviceRule, FilterProgram, MKNOD, READ, 
 use cwasi_sys::device_filter::DeviceFilter;
 
 use super::BuilderError;
+use super::causes::DevicesCause;
 
 const ALL: u32 = READ | WRITE | MKNOD;
 
@@ -111,10 +112,10 @@ fn access(rule: &LinuxDeviceCgroup) -> Result<u32, BuilderError> {
     })
 }
 
-fn invalid(rule: &LinuxDeviceCgroup, problem: &str) -> BuilderError {
+fn invalid(rule: &LinuxDeviceCgroup, problem: &'static str) -> BuilderError {
     BuilderError::Devices {
         operation: "a device rule of the container cannot be enforced",
-        source: format!("{rule}: {problem}").into(),
+        source: DevicesCause::Rule { rule: rule.to_string(), problem },
     }
 }
 

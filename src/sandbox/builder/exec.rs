@@ -86,8 +86,7 @@ fn not_executed(id: &str, source: LibcontainerError) -> BuilderError {
 /// The container's spec, and the process with what it leaves out.
 fn read(request: &VerbRequest, spec: &ExecSpec) -> Result<(Spec, Process), BuilderError> {
     let path = spec.bundle.join("config.json");
-    let unreadable =
-        |source: OciSpecError| BuilderError::Spec { path: path.clone(), source: Box::new(source) };
+    let unreadable = |source: OciSpecError| BuilderError::Spec { path: path.clone(), source };
     let mut container = Spec::load(&path).map_err(unreadable)?;
     container.canonicalize_rootfs(&spec.bundle).map_err(unreadable)?;
     // Mounted and run when the container was made.
@@ -137,7 +136,7 @@ impl Copy {
         let state = copy.directory.join(&request.container);
         let written = |path: &Path| {
             let path = path.to_owned();
-            |source: OciSpecError| BuilderError::Spec { path, source: Box::new(source) }
+            |source: OciSpecError| BuilderError::Spec { path, source }
         };
         fs::create_dir_all(&state).map_err(OciSpecError::from).map_err(written(&state))?;
         container.root = state;

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,6 +35,7 @@ use cwasi_sys::process::{
 use cwasi_vm::Module;
 use cwasi_wire::control::FunctionLaunch;
 
+use super::causes::LockDownError;
 use super::diagnostics::Diagnostics;
 use super::spec::HOME_OF_USER;
 
@@ -230,7 +230,7 @@ pub fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
     match enter(function) {
         Ok(sandbox) => match lock_down(&sandbox, spec, is_filtered) {
             Ok(()) => init::run(sandbox),
-            Err(error) => sandbox.start_failed(&cause_chain(&*error)),
+            Err(error) => sandbox.start_failed(&cause_chain(&error)),
         },
         Err(error) => {
             stderr::line(&format!("the sandbox's descriptors cannot be set up: {error}"));
@@ -240,11 +240,7 @@ pub fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
 }
 
 /// Gives up what a function does not need.
-fn lock_down<M>(
-    sandbox: &Sandbox<M>,
-    spec: &Spec,
-    is_filtered: bool,
-) -> Result<(), Box<dyn Error>> {
+fn lock_down<M>(sandbox: &Sandbox<M>, spec: &Spec, is_filtered: bool) -> Result<(), LockDownError> {
     privileges::give_up(spec)?;
     if let Some(access) = sandbox.host_paths.access(sandbox.launch.egress.is_some()) {
         // Without Landlock the command that started this function has said so.

@@ -1,6 +1,5 @@
 //! The verbs after `create`, on libcontainer's state below the group's root. Runs in the builder.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use nix::unistd::Pid;
 use cwasi_wire::control::VerbRequest;
 
 use super::BuilderError;
+use super::causes::CgroupCause;
 use super::spec::forget;
 use super::systemd::{Scope, for_systemd};
 
@@ -68,10 +68,10 @@ pub fn update(request: &VerbRequest, resources: &str) -> Result<(), BuilderError
     let container = Container::load(state_dir(request)).map_err(failed)?;
     let path = container.spec().map_err(failed)?.cgroup_path;
     let apply = |systemd_cgroup, resources: &LinuxResources| {
-        let cgroup_error = |source: Box<dyn Error + Send + Sync>| BuilderError::Cgroup {
+        let cgroup_error = |source: CgroupCause| BuilderError::Cgroup {
             id: request.container.clone(),
             path: path.clone(),
-            source,
+            source: Box::new(source),
         };
         let options = ControllerOpt {
             resources,

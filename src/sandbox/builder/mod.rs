@@ -4,6 +4,7 @@
 //! socket), so each operation gets a process of its own. A create or exec makes three children of the shim, in this
 //! order: this builder, libcontainer's intermediate process, the new process. Every other verb makes only the builder.
 
+mod causes;
 mod cgroup_mounts;
 mod console;
 mod create;
@@ -22,12 +23,13 @@ mod root_folders;
 mod spec;
 mod systemd;
 
-use std::error::Error;
+use std::error::Error as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use libcontainer::error::LibcontainerError;
+use libcontainer::oci_spec::OciSpecError;
 use nix::unistd::{Pid, getpid};
 
 use crate::cause_chain::cause_chain;
@@ -38,6 +40,7 @@ use cwasi_sys::seqpacket;
 use cwasi_vm::VmError;
 use cwasi_wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
 
+use self::causes::{CgroupCause, DevicesCause, MountCause, TerminalCause};
 use self::diagnostics::Diagnostics;
 use self::plain::plain;
 
@@ -56,7 +59,7 @@ pub enum BuilderError {
         path: PathBuf,
         /// What the parser says.
         #[source]
-        source: Box<dyn Error + Send + Sync>,
+        source: OciSpecError,
     },
     /// A bind mount's source cannot be prepared.
     #[error("{operation} {path} failed", path = path.display())]
@@ -67,7 +70,7 @@ pub enum BuilderError {
         path: PathBuf,
         /// What the system says.
         #[source]
-        source: Box<dyn Error + Send + Sync>,
+        source: MountCause,
     },
     /// The image's `/dev` is a link, which libcontainer would follow on the host.
     #[error(
@@ -90,7 +93,7 @@ pub enum BuilderError {
         /// What cannot be done.
         operation: &'static str,
         #[source]
-        source: Box<dyn Error + Send + Sync>,
+        source: DevicesCause,
     },
     /// The loopback device of the container's network cannot be brought up.
     #[error("the loopback device of {namespace} cannot be brought up", namespace = namespace.display())]
@@ -122,7 +125,7 @@ pub enum BuilderError {
         id: String,
         /// What the system says.
         #[source]
-        source: Box<dyn Error + Send + Sync>,
+        source: TerminalCause,
     },
     #[error("the container cannot be {done}")]
     Container {
@@ -160,7 +163,7 @@ pub enum BuilderError {
         /// Path within the hierarchies.
         path: PathBuf,
         #[source]
-        source: Box<dyn Error + Send + Sync>,
+        source: Box<CgroupCause>,
     },
     /// A file of the container's state cannot be removed.
     #[error("{path} cannot be removed", path = path.display())]

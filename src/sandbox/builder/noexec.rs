@@ -34,11 +34,7 @@ pub fn apply(init: Pid) -> Result<(), BuilderError> {
     let path = PathBuf::from(format!("/proc/{init}/ns/mnt"));
     let failed = |operation: &'static str| {
         let path = path.clone();
-        move |source: std::io::Error| BuilderError::Mount {
-            operation,
-            path,
-            source: Box::new(source),
-        }
+        move |source: std::io::Error| BuilderError::Mount { operation, path, source: source.into() }
     };
     let open = |path: &Path| File::open(path).map_err(failed("opening the mounts of"));
     let (theirs, own) = (open(&path)?, open(Path::new("/proc/self/ns/mnt"))?);

@@ -41,8 +41,8 @@ pub fn create(
         return Err(BuilderError::NotAFunction { id: request.container.clone() });
     };
     let path = create.bundle.join("config.json");
-    let spec = Spec::load(&path)
-        .map_err(|source| BuilderError::Spec { path: path.clone(), source: Box::new(source) })?;
+    let spec =
+        Spec::load(&path).map_err(|source| BuilderError::Spec { path: path.clone(), source })?;
     let Descriptors { stdin, stdout, stderr, sockets } =
         Descriptors::take(&create.workload, descriptors)?;
     let mut function = load(threads, launch, &stderr, sockets)?;
@@ -148,5 +148,5 @@ fn put(source: &Path, root: &Path, mount: &Mount) -> Result<(), BuilderError> {
 
 fn not_mounted(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BuilderError {
     let path = path.to_owned();
-    move |source| BuilderError::Mount { operation, path, source: Box::new(source) }
+    move |source| BuilderError::Mount { operation, path, source: source.into() }
 }

@@ -19,6 +19,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::BuilderError;
+use super::causes::MountCause;
 
 /// Beside the containers in libcontainer's root: empty but in the mount namespaces of builders. Nothing is ever removed
 /// from it there, because it shows the hosts' directories.
@@ -58,9 +59,9 @@ pub fn apply(spec: &mut Spec, root: &Path) -> Result<(), BuilderError> {
         staged.iter().map(|mount| clone(&*syscall, mount)).collect::<Result<Vec<_>, _>>()?;
     let directory = enter(root)?;
     for (number, (mount, clone)) in staged.into_iter().zip(clones).enumerate() {
-        let place = directory.join(number.to_string());
-        attach(&*syscall, &clone, &place)?;
-        mount.set_source(Some(place));
+        let target = directory.join(number.to_string());
+        attach(&*syscall, &clone, &target)?;
+        mount.set_source(Some(target));
     }
     spec.set_mounts(Some(mounts));
     Ok(())
@@ -119,30 +120,31 @@ fn enter(root: &Path) -> Result<PathBuf, BuilderError> {
     Ok(directory)
 }
 
-fn attach(syscall: &dyn Syscall, clone: &Clone, place: &Path) -> Result<(), BuilderError> {
+fn attach(syscall: &dyn Syscall, clone: &Clone, target: &Path) -> Result<(), BuilderError> {
     let none = None::<&str>;
     if clone.is_directory {
-        fs::create_dir(place).map_err(failed("making", place))?;
+        fs::create_dir(target).map_err(failed("making", target))?;
     } else {
-        File::create(place).map_err(failed("making", place))?;
+        File::create(target).map_err(failed("making", target))?;
     }
-    let target = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(place);
-    let target = target.map_err(failed("opening", place))?;
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(target);
+    let opened = opened.map_err(failed("opening", target))?;
     let flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
     syscall
-        .move_mount(clone.tree.as_fd(), None, target.as_fd(), None, flags)
-        .map_err(failed("mounting", place))?;
+        .move_mount(clone.tree.as_fd(), None, opened.as_fd(), None, flags)
+        .map_err(failed("mounting", target))?;
     if let Some(propagation) = clone.propagation {
-        mount(none, place, none, propagation, none).map_err(failed("the propagation of", place))?;
+        mount(none, target, none, propagation, none)
+            .map_err(failed("the propagation of", target))?;
     }
     Ok(())
 }
 
 fn failed<E>(operation: &'static str, path: &Path) -> impl FnOnce(E) -> BuilderError
 where
-    E: std::error::Error + Send + Sync + 'static,
+    E: Into<MountCause>,
 {
-    move |source| BuilderError::Mount { operation, path: path.to_owned(), source: Box::new(source) }
+    move |source| BuilderError::Mount { operation, path: path.to_owned(), source: source.into() }
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub fn make_folder(root: &Path, inside: &Path) -> Result<(), BuilderError> {
     make_below(root, inside).map_err(|source| BuilderError::Mount {
         operation: "making the folder",
         path: inside.to_owned(),
-        source: Box::new(source),
+        source: source.into(),
     })
 }
 

@@ -113,8 +113,7 @@ pub fn forget(request: &VerbRequest) {
 pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBundle, BuilderError> {
     let bundle = &create.bundle;
     let path = bundle.join("config.json");
-    let unreadable =
-        |source: OciSpecError| BuilderError::Spec { path: path.clone(), source: Box::new(source) };
+    let unreadable = |source: OciSpecError| BuilderError::Spec { path: path.clone(), source };
     let mut spec = Spec::load(&path).map_err(unreadable)?;
     validate(&spec)?;
     spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
@@ -132,7 +131,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     if let Workload::Function(launch) = &create.workload
         && let Some(files) = &launch.files
     {
-        show(&mut spec, files).map_err(unreadable)?;
+        mount_files(&mut spec, files).map_err(unreadable)?;
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &request.root)?;
@@ -155,7 +154,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)
         .and_then(|()| spec.save(&copy))
-        .map_err(|source| BuilderError::Spec { path: copy, source: Box::new(source) })?;
+        .map_err(|source| BuilderError::Spec { path: copy, source })?;
     Ok(prepared)
 }
 
@@ -169,7 +168,7 @@ fn makes_network(spec: &Spec) -> bool {
 
 /// Raises the limit of descriptors of a function that has containerd's default. The kernel compares the descriptors that
 /// are on their way for all of a user's processes with it, so at 1,024 a few functions with unread answers keep all others
-/// from sending segments. A limit that somebody has chosen stays.
+/// from sending segments. Any other limit stays.
 fn raise_descriptors(spec: &mut Spec) {
     let Some(process) = spec.process_mut() else { return };
     let Some(mut limits) = process.rlimits().clone() else { return };
@@ -221,17 +220,17 @@ fn has_terminal(spec: &Spec) -> bool {
 }
 
 /// Mounts the image's files once more, read-only and without what is mounted in them, and the guest's mounts there.
-/// Nothing is shown where `/dev` is no tmpfs: a directory would be made in the image, or on the host.
-fn show(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
+/// There are none where `/dev` is no tmpfs: a directory would be made in the image, or on the host.
+fn mount_files(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
     let mut mounts = spec.mounts().clone().unwrap_or_default();
     let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) else { return Ok(()) };
     let dev = mounts.iter().rfind(|mount| mount.destination() == Path::new("/dev"));
     if dev.is_none_or(|mount| mount.typ().as_deref() != Some("tmpfs")) {
         return Ok(());
     }
-    let place =
+    let target =
         |inside: &Path| Path::new(FILES_DIR).join(inside.strip_prefix("/").unwrap_or(inside));
-    // A tmpfs is not shown, so a mount in it has no place. The guest opens a tmpfs itself.
+    // A tmpfs is not mounted again, and so no mount in it. The guest opens a tmpfs itself.
     let is_in_tmpfs = |path: &Path| {
         mounts.iter().any(|mount| {
             mount.typ().as_deref() == Some("tmpfs") && path.starts_with(mount.destination())
@@ -243,7 +242,7 @@ fn show(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
         .filter(|mount| !is_in_tmpfs(mount.destination()))
         .cloned()
         .map(|mut mount| {
-            mount.set_destination(place(mount.destination()));
+            mount.set_destination(target(mount.destination()));
             mount
         })
         .collect();

@@ -17,6 +17,7 @@ use libcontainer::oci_spec::runtime::LinuxResources;
 use nix::unistd::Pid;
 
 use super::BuilderError;
+use super::causes::CgroupCause;
 
 #[derive(Debug)]
 pub struct Scope<'a> {
@@ -41,7 +42,7 @@ impl<'a> Scope<'a> {
         let path = text.map_err(|source: io::Error| BuilderError::Cgroup {
             id: id_of,
             path: membership,
-            source: source.into(),
+            source: Box::new(source.into()),
         })?;
         Ok(Self { id, path })
     }
@@ -66,10 +67,10 @@ impl<'a> Scope<'a> {
         let cgroup_path = self.path.clone();
         let config =
             CgroupConfig { cgroup_path, systemd_cgroup: false, container_name: String::new() };
-        let failed = |source: Box<dyn std::error::Error + Send + Sync>| BuilderError::Cgroup {
+        let failed = |source: CgroupCause| BuilderError::Cgroup {
             id: self.id.to_owned(),
             path: self.path.clone(),
-            source,
+            source: Box::new(source),
         };
         let files: AnyCgroupManager =
             create_cgroup_manager(config).map_err(|source| failed(source.into()))?;
