@@ -270,3 +270,21 @@ impl Exchange {
 fn lost() -> CallError {
     CallError::Internal { message: "a call was lost before it was sent".to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_ends_a_while_after_its_deadline_so_that_its_callee_can_say_why() {
+        let (mut exchange, deadline) = (Exchange::new("a", 1), Deadline::at_ns(1_000));
+        let (payload, join) = (Ok(None), None);
+        let call = NewCall { target: "b", request_bytes: 1, payload, join, deadline };
+        let calls = [exchange.insert(call)];
+        assert!(!exchange.expire(&calls, 1_000) && exchange.take_first(&calls).is_none());
+        let end = exchange.first_end(&calls).unwrap();
+        assert!(end > deadline && exchange.expire(&calls, end.as_ns()));
+        let ended = exchange.take_first(&calls);
+        assert!(matches!(ended, Some((0, Err(CallError::Timeout { .. })))), "{ended:?}");
+    }
+}

@@ -1,9 +1,7 @@
 //! `cwasi run --local`: an ordinary user, without containerd.
 
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Instant;
 
 use cwasi_testbed::scene::wait_for;
 use nix::sys::signal::Signal;
@@ -46,22 +44,6 @@ fn an_ordinary_user_gets_the_bytes_of_containerd() {
         ),
     );
     assert_eq!(stdout(&home.ok(&[&file])), on_containerd(&stage, &file));
-}
-
-/// Prints the time; a person judges it.
-#[test]
-fn a_second_start_is_quick() {
-    let home = Home::new();
-    let hello = home.hello();
-    home.ok(&[&hello]);
-    let began = Instant::now();
-    let mut child = home.run(&[&hello]).spawn().unwrap();
-    // The first function prints what its first call returned.
-    let mut first = [0];
-    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    println!("second start: {} ms until the first call", began.elapsed().as_millis());
-    assert!(child.wait_with_output().unwrap().status.success());
-    println!("second start: {} ms in all", began.elapsed().as_millis());
 }
 
 #[test]
