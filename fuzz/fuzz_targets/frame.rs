@@ -5,7 +5,8 @@ use cwasi_fuzz::memory::{PROTOBUF, bounded, bounded_beside};
 use cwasi_sys::clock::Deadline;
 use cwasi_wire::envelope::{Assignment, Hello, Request, Response, SharedConnection, Undelivered};
 use cwasi_wire::frame::{
-    ENVELOPE_MAX, Enveloped, Frame, HEADER_LEN, INLINE_MAX, FrameKind, PayloadRef, decode, encode_head,
+    ENVELOPE_MAX, Enveloped, Frame, FrameKind, HEADER_LEN, INLINE_MAX, PayloadRef, decode,
+    encode_head,
 };
 use libfuzzer_sys::fuzz_target;
 
