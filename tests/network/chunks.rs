@@ -161,7 +161,7 @@ fn an_unread_payload_stays_within_its_window() {
     assert!(put.is_none(), "put all of it without anybody who took it");
     assert!((WINDOW..WINDOW + 2).contains(&there()), "{} chunks are there", there());
     assert!(!complete.load(Ordering::Relaxed));
-    peer.reactor.block_on(chunks.clear_away());
+    peer.reactor.block_on(chunks.remove());
     assert_eq!(redis.cli(&["KEYS", "cwasi:pay:*"]), "");
 
     let mut chunks = begin(&peer, &session, &payload);
@@ -186,7 +186,7 @@ fn a_large_payload_fits_a_server_with_default_limits() {
     let (claim, other) = (chunks.claim().clone(), there.session());
     let taking = there
         .reactor
-        .spawn(async move { Claims::default().take(&other, &claim, 100 << 20).await.unwrap() });
+        .spawn(async move { Claims::default().receive(&other, &claim, 100 << 20).await.unwrap() });
     here.reactor.block_on(chunks.run(&payload)).unwrap();
     let taken = there.reactor.block_on(taking).unwrap();
     assert!(taken.into_vec().unwrap() == bytes, "other bytes");

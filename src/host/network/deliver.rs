@@ -179,7 +179,7 @@ impl Delivery {
             Failure { error, later }
         };
         let reason = tokio::select! {
-            taken = self.inner.claims.take(session, claim, self.record.max_payload) => {
+            taken = self.inner.claims.receive(session, claim, self.record.max_payload) => {
                 return taken.map_err(|error| not_run(&error, error.is_transient()));
             }
             () = cancelled.wait() => "its caller gave the call up",

@@ -137,7 +137,7 @@ impl CallReply {
                 Ok(()) => return AnswerDelivery::Delivered,
                 Err(error @ ClaimError::Network(_)) => {
                     tracing::warn!(%error, "a response is not put into Redis; trying again");
-                    chunks.clear_away().await;
+                    chunks.remove().await;
                     return self.withdraw(session).await;
                 }
                 Err(error) => error.to_string(),
@@ -147,7 +147,7 @@ impl CallReply {
             () = sleep_until(self.deadline) => "the deadline has passed".to_owned(),
         };
         tracing::debug!(reason, "a response is not put to its end");
-        chunks.clear_away().await;
+        chunks.remove().await;
         AnswerDelivery::Delivered
     }
 

@@ -91,7 +91,7 @@ impl Try<'_> {
             end = TryOutcome::NotAccepted(again, call.unsent(cause));
         }
         if !complete || !matches!(end, TryOutcome::Answered(Ok(_))) {
-            tokio::spawn(async move { chunks.clear_away().await });
+            tokio::spawn(async move { chunks.remove().await });
         }
         end
     }

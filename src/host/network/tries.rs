@@ -283,7 +283,7 @@ impl<'a> Try<'a> {
             self.inner.claims.refuse(self.session, &claim).await;
             return Some(Err(self.too_large(length)));
         }
-        let taking = self.inner.claims.take(self.session, &claim, max);
+        let taking = self.inner.claims.receive(self.session, &claim, max);
         let taking = timeout_at(self.call.deadline, taking);
         tokio::pin!(taking);
         loop {

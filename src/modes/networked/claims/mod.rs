@@ -80,15 +80,15 @@ pub enum ClaimError {
 /// Moves payloads in and out of Redis; clones share the bounds.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    puts: Arc<Semaphore>,
+    sends: Arc<Semaphore>,
     /// Separate from the sends, so that sends and receives cannot wait for each other in a circle.
-    takes: Arc<Semaphore>,
+    receives: Arc<Semaphore>,
 }
 
 impl Default for Claims {
     fn default() -> Self {
         let bound = || Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { puts: bound(), takes: bound() }
+        Self { sends: bound(), receives: bound() }
     }
 }
 
@@ -117,7 +117,7 @@ impl Claims {
         kept: Duration,
     ) -> Result<ChunkSender, ClaimError> {
         // Never closed.
-        let turn = Arc::clone(&self.puts).acquire_owned().await.ok();
+        let turn = Arc::clone(&self.sends).acquire_owned().await.ok();
         let bulk = session.bulk().get().await?;
         let key = format!("cwasi:pay:{}", hex::encode(bytes16()));
         let claim = Claim { key, length, chunk_length: CHUNK_LEN, ..Claim::default() };
@@ -128,7 +128,7 @@ impl Claims {
     ///
     /// # Errors
     /// When the payload is not as announced; the sender is asked to stop.
-    pub async fn take(
+    pub async fn receive(
         &self,
         session: &RedisSession,
         claim: &Claim,
@@ -139,7 +139,7 @@ impl Claims {
         if claim.length > max || claim.chunk_length != CHUNK_LEN {
             return Err(malformed());
         }
-        let _turn = self.takes.acquire().await.ok();
+        let _turn = self.receives.acquire().await.ok();
         let bulk = session.bulk().get().await?;
         let mut receiver = ChunkReceiver::new(claim, bulk);
         let segment = match receiver.run().await {

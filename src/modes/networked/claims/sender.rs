@@ -77,24 +77,24 @@ impl ChunkSender {
     pub async fn run(&mut self, payload: &Payload) -> Result<(), ClaimError> {
         // Closed unless it is put back: half a command could be on it.
         let Some(mut bulk) = self.bulk.take() else { return Ok(()) };
-        let put = self.put(&mut bulk, payload).await;
-        if let Err(ClaimError::Network(error)) = &put
+        let sent = self.send(&mut bulk, payload).await;
+        if let Err(ClaimError::Network(error)) = &sent
             && matches!(error.refused_command(), Some(SET | RPUSH))
         {
             // What Redis refused is not there.
             self.complete.store(false, Ordering::Release);
         }
-        put?;
+        sent?;
         self.session.bulk().put_back(bulk);
         Ok(())
     }
 
     /// Removes the chunks that were sent and not received.
-    pub async fn clear_away(&self) {
+    pub async fn remove(&self) {
         remove(&self.session, &self.claim).await;
     }
 
-    async fn put(&self, bulk: &mut Bulk, payload: &Payload) -> Result<(), ClaimError> {
+    async fn send(&self, bulk: &mut Bulk, payload: &Payload) -> Result<(), ClaimError> {
         let total = chunks(&self.claim);
         let mut digest = Hasher::new();
         // A chunk with its commands around it, so that it is written as it is.
@@ -115,8 +115,8 @@ impl ChunkSender {
             }
             bulk.send(&buffer[start..]).await?;
             unanswered += 1;
-            if put_answers(bulk, &mut unanswered, UNANSWERED_MAX).await? >= WINDOW {
-                put_answers(bulk, &mut unanswered, 0).await?;
+            if read_answers(bulk, &mut unanswered, UNANSWERED_MAX).await? >= WINDOW {
+                read_answers(bulk, &mut unanswered, 0).await?;
                 self.wait_for_room(bulk).await?;
             }
         }
@@ -127,7 +127,7 @@ impl ChunkSender {
             bulk.send(&buffer).await?;
             announce_answers(bulk).await?;
         }
-        put_answers(bulk, &mut unanswered, 0).await?;
+        read_answers(bulk, &mut unanswered, 0).await?;
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl ChunkSender {
 }
 
 /// Reads answers to the commands of chunks until only so many are outstanding. Returns how many chunks waited then.
-async fn put_answers(
+async fn read_answers(
     bulk: &mut Bulk,
     unanswered: &mut u64,
     down_to: u64,
