@@ -1,4 +1,4 @@
-//! End to end on a real containerd: what compiling costs the node, who ends it, and what the user hears meanwhile. Each
+//! End to end on a real containerd: what compiling costs the node, who ends it, and what the user sees meanwhile. Each
 //! scene's end checks that nothing is left ([`cwasi_testbed::scene`]).
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
@@ -214,11 +214,11 @@ fn compilers_of_all_shims_share_the_nodes_jobs() {
 
 #[test]
 fn the_first_start_reports_its_compilation() {
-    let fixture = Fixture::new("compile-told");
+    let fixture = Fixture::new("compile-reported");
     fixture.limits("");
     let module =
         wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "_start")))"#);
-    let image = fixture.scene.import_module("told", &module.unwrap());
+    let image = fixture.scene.import_module("reported", &module.unwrap());
     let first = fixture.scene.run(fixture.scene.image(&image, "first")).success();
     let begins = "cwasi: compiling /m.wasm in the root file system (";
     for part in [begins, "bytes), first time on this node\n", "cwasi: compiled /m.wasm"] {
@@ -226,12 +226,12 @@ fn the_first_start_reports_its_compilation() {
     }
     wait_for("containerd's log", || {
         let log = fixture.log();
-        let told = |part: &str| {
+        let reported = |part: &str| {
             let mut lines =
                 log.lines().filter(|line| line.contains("runtime=cwasi container=first"));
             lines.any(|line| line.contains(part))
         };
-        (told("compiling /m.wasm") && told("compiled /m.wasm")).then_some(())
+        (reported("compiling /m.wasm") && reported("compiled /m.wasm")).then_some(())
     });
     let again = fixture.scene.run(fixture.scene.image(&image, "again")).success();
     assert_eq!(again.stderr, "");

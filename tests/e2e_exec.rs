@@ -325,7 +325,7 @@ fn events_come_in_order() {
     command.arg("events").stdout(File::create(&events).unwrap());
     let _listener = Listener(command.spawn().unwrap());
     let heard = || std::fs::read_to_string(&events).unwrap();
-    wait_for("a listener that hears", || {
+    wait_for("a listener that receives", || {
         let _event = scene.ctr(["images", "label", BUSYBOX, "heard=yes"]).success();
         heard().contains("/images/update").then_some(())
     });

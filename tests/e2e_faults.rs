@@ -389,7 +389,7 @@ fn a_start_without_disk_space_leaves_nothing() {
         disk.change(&format!("nr_inodes={inodes}"));
         let outcome = scene.run(scene.guest(&format!("c{inodes}"), "probe").args(["args"]));
         let why = &outcome.stderr;
-        // libcontainer tells no reason for the socket that it makes in the state.
+        // libcontainer gives no reason for the socket that it makes in the state.
         let is_told = why.contains("No space left on device") || why.contains("notify.sock");
         assert!(outcome.code == 0 || is_told, "{inodes}: {why}");
         wait_for(&format!("nothing to be left with {inodes} inodes"), || {

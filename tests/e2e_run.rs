@@ -126,8 +126,8 @@ fn each_worker_that_memory_kills_is_an_event() {
     let mut command = scene.containerd.ctr(&scene.namespace);
     command.arg("events").stdout(std::fs::File::create(&events).unwrap());
     let mut listener = Listener(command.spawn().unwrap());
-    // What happens before it listens is not told again.
-    wait_for("a listener that hears", || {
+    // What happens before it listens is not published again.
+    wait_for("a listener that receives", || {
         let _event = scene.ctr(["images", "label", GUESTS, "heard=yes"]).success();
         std::fs::read_to_string(&events).unwrap().contains("/images/update").then_some(())
     });

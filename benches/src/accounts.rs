@@ -71,7 +71,7 @@ fn process_cpu(pid: i32) -> Result<u64> {
 /// Proportional share of memory of these processes, MiB; one that has ended has none.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel has no such file.
 pub fn proportional_memory(pids: &[i32]) -> Result<f64> {
     let mut total = 0.0;
     for pid in pids {

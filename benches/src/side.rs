@@ -14,7 +14,7 @@ use cwasi_bench_protocol::{Answer, END, Job, READY};
 const READY_MAX: Duration = Duration::from_secs(120);
 /// Longest block.
 const BLOCK_MAX: Duration = Duration::from_secs(180);
-/// Longest wait for a process that was told to end.
+/// Longest wait for a process that was asked to end.
 const END_MAX: Duration = Duration::from_secs(20);
 /// Between two polls of an ending process.
 const POLL: Duration = Duration::from_millis(5);

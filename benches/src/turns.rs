@@ -10,7 +10,7 @@ use crate::stats::Rounds;
 /// Nanoseconds of a microsecond.
 const MICROSECOND: f64 = 1000.0;
 
-/// One side and what it is told.
+/// One side and its job.
 pub struct Contestant {
     /// Ours, or the name of a baseline.
     pub name: &'static str,

@@ -137,7 +137,7 @@ fn ipv4_and_ipv6_are_filtered_over_tcp_and_udp() {
     let allowed = "10.77.0.1:7000,[fd77::1]:7000,own.test:80";
     let outcome = stage.run("both", allowed, None, &orders(&expected));
     assert_outcomes(&outcome, &expected);
-    // What was refused is told, once each, with what to write.
+    // What was refused is logged, once each, with what to write.
     let refused =
         ["10.77.0.2:7000", "10.77.0.1:7001", "[fd77::2]:7000", "[fd77::1]:7001", "four.test:PORT"];
     for destination in refused {

@@ -13,7 +13,7 @@ const WRONG_ANSWER: i32 = 99;
 const NOT_ACCEPTED: [i32; 3] = [3, 6, 10];
 /// It is unknown whether the callee ran: timeout, broken.
 const UNKNOWN: [i32; 2] = [5, 11];
-/// Violations that are told in full.
+/// Violations that are listed in full.
 const WRONG_SHOWN_MAX: usize = 40;
 
 /// One call, by what was noted about it.

@@ -1,4 +1,4 @@
-//! A caller that starts calls, computes, and takes its answers late: they wait for it, and hold up nobody else.
+//! A caller that starts calls, computes, and takes its answers late: they wait for it, and delay no other caller.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

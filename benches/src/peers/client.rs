@@ -15,10 +15,10 @@ use crate::placement::pin;
 /// Nanoseconds of a millisecond.
 const MILLISECOND: u64 = 1_000_000;
 
-/// Serves jobs until told to end.
+/// Serves jobs until the job to end.
 ///
 /// # Errors
-/// When the servers do not start or an answer cannot be told.
+/// When the servers do not start or an answer cannot be written.
 pub fn run(peer: &Peer) -> Result<()> {
     end_with_parent()?;
     if let Some(processor) = peer.client_processor {

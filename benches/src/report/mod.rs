@@ -253,7 +253,7 @@ impl Default for Report {
 
 /// A fan-out of copies whose receivers are one process.
 pub const UDS_COPY_ONE: &str = "uds-copy-one";
-/// Baselines with entries of their own; others are told in the conditions of these.
+/// Baselines with entries of their own; others stand in the conditions of these.
 const LISTED: [&str; 7] =
     ["uds-copy", "uds-pingpong", "http-loopback", "redis", "runc", "rust", "sealed"];
 

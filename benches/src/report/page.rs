@@ -196,7 +196,7 @@ fn entries(page: &mut String, report: &Report) -> Result<()> {
         if first.ours_p50.is_some() {
             numbers(page, case)?;
         }
-        // The same but for what took part besides, which the longest one tells.
+        // The same but for what took part besides, which the longest one lists.
         let conditions = case.iter().map(|entry| &entry.conditions).max_by_key(|text| text.len());
         let conditions = conditions.map(|text| escaped(text)).unwrap_or_default();
         write!(page, "<p><small>{conditions}; {} repeats</small></p></section>", first.repeats)?;

@@ -1,4 +1,4 @@
-//! Divides what is read of a log into lines. Each byte is looked at once, and a line without end is divided, too.
+//! Divides what is read of a log into lines. Each byte is read once, and a line without end is divided, too.
 
 use std::io;
 

@@ -1,5 +1,5 @@
 //! The server from which a registry has its tokens (`realm` of its challenge). A user's password goes there, so it is
-//! looked at before.
+//! checked before.
 
 use std::time::Duration;
 

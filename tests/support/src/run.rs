@@ -44,7 +44,7 @@ impl Outcome {
 /// stdin of a command.
 pub struct Input {
     bytes: Vec<u8>,
-    /// Called after the last byte and before the end is told.
+    /// Called after the last byte and before the end is sent.
     before_end: Box<dyn FnOnce() + Send>,
 }
 

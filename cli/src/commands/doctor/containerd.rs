@@ -46,7 +46,7 @@ async fn daemon(global: &Global) -> Result<(String, Option<String>), ContainerdE
     Ok((containerd.version().await?, containerd.snapshotter_problem().await?))
 }
 
-/// The runtime for pods is in the configuration's file only; containerd's API does not tell it.
+/// The runtime for pods is in the configuration's file only; containerd's API does not report it.
 fn pods(checks: &mut Checks, config: &Path) {
     const WHAT: &str = "pods";
     let shown = config.display();
