@@ -2,6 +2,7 @@
 
 use cwasi_abi::context_key as keys;
 use cwasi_sys::clock::{Deadline, monotonic_ns};
+use cwasi_wire::ids::RunId;
 
 /// One invocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Context {
     /// What goes with it for tracing systems; empty without.
     pub tracestate: String,
     /// Id of the workflow's run; `None` outside an invocation.
-    pub run: Option<[u8; 16]>,
+    pub run: Option<RunId>,
     /// Keys that begin with `http.` and their values, if the call came by HTTP.
     pub metadata: Vec<(String, String)>,
 }
@@ -41,7 +42,7 @@ impl Context {
             keys::CALLER => self.caller.clone(),
             keys::TRACEPARENT => self.traceparent.clone(),
             keys::TRACESTATE => self.tracestate.clone(),
-            keys::RUN_ID => self.run_id(),
+            keys::RUN_ID => self.run.map_or_else(String::new, |run| run.to_string()),
             keys::HTTP_HEADERS => self.header_names(),
             keys::HTTP_METHOD | keys::HTTP_PATH | keys::HTTP_QUERY => self.metadata(key),
             _ if key.starts_with(keys::HTTP_HEADER) => self.metadata(key),
@@ -57,10 +58,6 @@ impl Context {
     fn header_names(&self) -> String {
         let names = self.metadata.iter().filter_map(|(key, _)| key.strip_prefix(keys::HTTP_HEADER));
         names.flat_map(|name| [name, "\n"]).collect()
-    }
-
-    fn run_id(&self) -> String {
-        self.run.map_or_else(String::new, |run| format!("{:032x}", u128::from_be_bytes(run)))
     }
 
     fn deadline_ms(&self) -> String {

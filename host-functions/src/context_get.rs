@@ -44,6 +44,7 @@ mod tests {
     use std::time::Duration;
 
     use cwasi_sys::clock::Deadline;
+    use cwasi_wire::ids::RunId;
     use proptest::prelude::*;
 
     use super::*;
@@ -56,7 +57,7 @@ mod tests {
             function: "extract".into(),
             attempt: 2,
             caller: "camera".into(),
-            run: Some([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+            run: Some(RunId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])),
             deadline: Some(Deadline::after(Duration::from_secs(100))),
             ..Context::default()
         });

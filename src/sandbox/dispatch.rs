@@ -12,7 +12,6 @@ use cwasi_dispatcher::{Dispatcher, EmbeddedCalls, Resolve};
 use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingPayload, TooManyCalls};
 use cwasi_sys::clock::Deadline;
 use cwasi_wire::envelope::Join;
-use cwasi_wire::ids::RunId;
 
 /// The calls of one function, through its worker's dispatcher.
 #[derive(Debug)]
@@ -150,7 +149,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
 
     fn begin(&mut self, context: &Context) {
         let Context { traceparent, tracestate, run, .. } = context;
-        self.dispatcher.begin(traceparent, tracestate, run.map(RunId));
+        self.dispatcher.begin(traceparent, tracestate, *run);
     }
 
     fn end(&mut self) {

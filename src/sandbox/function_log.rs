@@ -220,7 +220,7 @@ fn ids(context: &Context) -> String {
     if context.invocation_id.is_empty() {
         return String::new();
     }
-    let run = context.run.map_or_else(String::new, |run| format!(" run={}", hex::encode(run)));
+    let run = context.run.map_or_else(String::new, |run| format!(" run={run}"));
     format!("  invocation={}{run}", context.invocation_id)
 }
 
@@ -230,6 +230,7 @@ mod tests {
 
     use super::*;
     use cwasi_sys::reopen::append_without_waiting;
+    use cwasi_wire::ids::RunId;
 
     /// A log over a pipe whose other writers block, and the pipe's end.
     fn log() -> (FunctionLog, io::PipeReader, io::PipeWriter) {
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(line(&context), "INFO f: text\n");
         context.invocation_id = "1a".into();
         assert_eq!(line(&context), "INFO f: text  invocation=1a\n");
-        context.run = Some([0x2b; 16]);
+        context.run = Some(RunId([0x2b; 16]));
         let run = "2b".repeat(16);
         assert_eq!(line(&context), format!("INFO f: text  invocation=1a run={run}\n"));
     }

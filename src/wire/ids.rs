@@ -107,9 +107,15 @@ impl RunId {
     }
 }
 
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
 impl fmt::Debug for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RunId({})", hex::encode(self.0))
+        write!(f, "RunId({self})")
     }
 }
 

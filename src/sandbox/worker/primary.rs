@@ -6,6 +6,7 @@ use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
 use cwasi_sys::random::bytes16;
 use cwasi_vm::{CommandEnd, Context, Instance, Module};
 use cwasi_wire::control::Entry;
+use cwasi_wire::ids::RunId;
 use cwasi_wire::trace::{SpanKind, TraceStart};
 
 use super::Worker;
@@ -30,8 +31,12 @@ pub fn run<M: Module>(mut worker: Worker<'_, M>) -> i32 {
     let span = begin_trace(&worker.launch.trace);
     let traceparent = span.map_or_else(String::new, |span| span.context.to_string());
     // A primary's invocation is a run of its workflow.
-    let context =
-        Context { invocation_id, run: Some(id), traceparent, ..super::context(worker.launch) };
+    let context = Context {
+        invocation_id,
+        run: Some(RunId(id)),
+        traceparent,
+        ..super::context(worker.launch)
+    };
     worker.host.begin(context);
     let end = instance.run_command(export, &mut worker.host);
     let code = match &end {

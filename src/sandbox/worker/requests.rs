@@ -292,7 +292,7 @@ impl<'s> Requests<'s> {
             caller: if is_only_one { caller.clone() } else { String::new() },
             traceparent: traceparent(&first.request, span.as_ref()),
             tracestate: headers.accepted_state(),
-            run: first.request.run_id().map(|run| run.0),
+            run: first.request.run_id(),
             metadata: metadata.iter().map(|it| (it.key.clone(), it.value.clone())).collect(),
             ..super::context(self.launch)
         };
