@@ -11,7 +11,8 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 cd "$CHECKOUT"
 usage="usage: make bench-ab BASE=revision CASE=part-of-a-name RUNS=3"
-base=$(git rev-parse --quiet --verify "${1:?$usage}^{commit}") || die "$1 is no revision; $usage"
+revision=${1:?$usage}
+base=$(git rev-parse --quiet --verify "$revision^{commit}") || die "$revision is no revision; $usage"
 case=${2-}
 runs=${3:-3}
 FOLDER=$TARGET_DIR/bench-ab
