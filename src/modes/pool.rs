@@ -105,7 +105,7 @@ impl SegmentPool {
     }
 
     /// Does the maintenance that is due: recycles returned segments until `interrupted`, and frees the pool after
-    /// [`IDLE_NS`] without a use. Never waits for lent segments.
+    /// `IDLE_NS` without a use. Never waits for lent segments.
     pub fn maintain(&self, now: u64, interrupted: impl FnMut() -> bool) {
         if self.maintenance_due().is_none_or(|due| due > now) {
             return;

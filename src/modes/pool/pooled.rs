@@ -6,8 +6,7 @@ use super::SegmentPool;
 
 /// A segment of the pool that its user writes; returns to the pool when it is dropped.
 ///
-/// A user that has given other code write access through [`Self::segment`] revokes it first, or calls
-/// [`Self::forfeit`].
+/// A user that has given other code write access to it revokes that first, or calls `forfeit`.
 #[derive(Debug)]
 pub struct PooledSegment {
     pub(super) segment: Option<ReusableSegment>,
