@@ -172,13 +172,18 @@ impl<'s> Requests<'s> {
 
     /// Waits for a message of init; `None` when pool maintenance was due before.
     fn wait_for_init(&self) -> Option<ReadySource> {
+        self.maintain_pool(|| self.init_is_readable(Deadline::PASSED));
+        match self.maintenance_due() {
+            Some(due) if !self.init_is_readable(due) => None,
+            // Reading waits.
+            _ => Some(ReadySource::Init),
+        }
+    }
+
+    /// True when init has sent something by `until`, or when reading reports an error.
+    fn init_is_readable(&self, until: Deadline) -> bool {
         let init = [self.init.0.as_fd()];
-        // Reading from the socket reports an error, if there is one.
-        let readable = |until| {
-            seqpacket::wait_any(&init, None, Some(until)).map_or(true, |ready| !ready.is_empty())
-        };
-        self.maintain_pool(|| readable(Deadline::PASSED));
-        self.maintenance_due().is_none_or(readable).then_some(ReadySource::Init)
+        seqpacket::wait_any(&init, None, Some(until)).map_or(true, |ready| !ready.is_empty())
     }
 
     /// Maintains the worker's segment pool, until `readable` returns true.
@@ -200,16 +205,15 @@ impl<'s> Requests<'s> {
         if !self.slot.is_reader() {
             return false;
         }
-        let rests = || self.connections.wait(Some(Deadline::PASSED)).is_none();
-        let returns = self.service_time.keeps_processors_busy(self.slot)
-            || (self.service_time.is_short() && rests());
+        let is_only_request = || self.connections.wait(Some(Deadline::PASSED)).is_none();
+        let keeps = self.service_time.keeps_lead(self.slot, is_only_request);
         let may_part =
-            own_group && returns && self.slot.has_followers() && !self.slot.all_processors_work();
+            own_group && keeps && self.slot.has_followers() && !self.slot.all_processors_work();
         let leaves = self.sharing.hands_over(&mut self.spin, may_part, monotonic_ns());
         if leaves {
             self.slot.ask_to_poll();
         }
-        if returns && !leaves {
+        if keeps && !leaves {
             self.slot.keep_lead();
         } else if self.slot.hand_over_lead() {
             self.connections.wake_follower();

@@ -35,13 +35,19 @@ impl ServiceTime {
     }
 
     /// True when the last request was short.
-    pub fn is_short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.took.is_some_and(|took| took < SHORT_NS)
+    }
+
+    /// True when the leader keeps the lead while it runs the current request: it will be back before another worker could
+    /// run what comes next, or nothing else waits (`is_only_request`, a system call) and it will be back soon.
+    pub fn keeps_lead(&self, slot: WorkerSlot<'_>, is_only_request: impl FnOnce() -> bool) -> bool {
+        self.keeps_processors_busy(slot) || (self.is_short() && is_only_request())
     }
 
     /// True when the last request was short and called no function, and all processors are busy: another worker would
     /// have to wait for a processor.
-    pub fn keeps_processors_busy(&self, slot: WorkerSlot<'_>) -> bool {
+    fn keeps_processors_busy(&self, slot: WorkerSlot<'_>) -> bool {
         self.is_short() && !self.called && slot.all_processors_work()
     }
 }
@@ -50,6 +56,22 @@ impl ServiceTime {
 mod tests {
     use super::*;
     use crate::worker_table::{ReaderRole, WorkerTable};
+
+    #[test]
+    fn the_lead_is_kept_for_short_requests() {
+        let table = WorkerTable::new(2).unwrap();
+        table.control().set_processors(2);
+        let slot = table.slot(0).unwrap();
+        let mut service_time = ServiceTime::default();
+        assert!(!service_time.keeps_lead(slot, || unreachable!("a request may take long")));
+        service_time.took = Some(SHORT_NS - 1);
+        assert!(service_time.keeps_lead(slot, || unreachable!("no processor is free")));
+        service_time.called = true;
+        assert!(service_time.keeps_lead(slot, || true));
+        assert!(!service_time.keeps_lead(slot, || false), "another worker runs what waits");
+        service_time.took = Some(SHORT_NS);
+        assert!(!service_time.keeps_lead(slot, || unreachable!("it takes long")));
+    }
 
     #[test]
     fn processors_are_busy_while_requests_are_short_and_make_no_calls() {
