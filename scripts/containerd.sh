@@ -13,10 +13,9 @@ install_containerd_2() {
     rm -rf "$CONTAINERD_2"
     mkdir -p "$CONTAINERD_2/usr/bin"
     (
-        cd "$CONTAINERD_2_MODULE"
         go_environment "$folder"
-        go build -trimpath -buildvcs=false -ldflags "-s -w -X $source/version.Version=$CONTAINERD_2_VERSION" \
-            -o "$CONTAINERD_2/usr/bin/" "$source"/cmd/{containerd,containerd-shim-runc-v2,ctr} \
+        cd "$CONTAINERD_2_MODULE" && go build -trimpath -buildvcs=false \
+            -ldflags "-s -w -X $source/version.Version=$CONTAINERD_2_VERSION" -o "$CONTAINERD_2/usr/bin/" "$source"/cmd/{containerd,containerd-shim-runc-v2,ctr} \
             2> >(grep -v '^go: downloading' >&2)
     )
     remove_go_folder "$folder"

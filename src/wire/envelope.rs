@@ -86,12 +86,6 @@ impl CallStatus {
         Self { errno: 0, detail: Detail::DETAIL_NONE, metadata }
     }
 
-    /// True with a response.
-    #[must_use]
-    pub const fn is_answered(&self) -> bool {
-        self.errno == 0
-    }
-
     /// From the fields of a message.
     #[must_use]
     pub fn read(errno: i32, detail: EnumOrUnknown<Detail>, metadata: &[Metadata]) -> Self {
