@@ -49,7 +49,6 @@ fn plain_text(open_metrics: &str) -> String {
     text
 }
 
-/// Answers a method that reads.
 pub fn reading(
     method: &Method,
     answer: impl FnOnce() -> Response<ResponseBody>,

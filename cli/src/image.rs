@@ -23,28 +23,22 @@ const TAG_DIGITS: usize = 16;
 /// A document or layer.
 #[derive(Clone, Debug)]
 pub struct Blob {
-    /// Its media type.
     pub media_type: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
 /// An image with one layer.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Its name.
     pub name: String,
-    /// The layer.
     pub layer: Blob,
     /// Its configuration.
     pub config: Blob,
-    /// Its manifest.
     pub manifest: Blob,
     /// For the index of an archive.
     platform: (Os, Arch),
 }
 
-/// Which kind of image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ImageKind {
     /// A root file system with the module as a file
@@ -59,7 +53,6 @@ pub enum ImageError {
     /// The archive of files.
     #[error("the module cannot be packed: {0}")]
     Pack(#[from] io::Error),
-    /// A document.
     #[error("the image's documents cannot be written: {0}")]
     Document(#[from] OciSpecError),
     /// A digest of our own.

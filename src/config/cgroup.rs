@@ -34,16 +34,13 @@ pub enum CgroupDriver {
 /// What runc's options say; they count more than the node's configuration, and do not replace the rest of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuncOptions {
-    /// `SystemdCgroup`.
     pub systemd_cgroup: Option<bool>,
-    /// `ShimCgroup`.
     pub shim_cgroup: Option<String>,
 }
 
 /// A `cgroupsPath` that the driver cannot use.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CgroupsPathError {
-    /// It is one for systemd.
     #[error(
         "cgroupsPath {path} is for the systemd cgroup driver, and this runtime is set to cgroupfs: set {SYSTEMD_CGROUP} = \
          true in the runtime's options in containerd's configuration, or cgroup_driver = \"systemd\" in the node's"

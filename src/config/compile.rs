@@ -68,7 +68,6 @@ impl Default for CompileConfig {
     }
 }
 
-/// Limits of one compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompilerLimits {
     /// Memory in bytes.

@@ -17,7 +17,6 @@ pub enum MountProblem {
     /// It cannot be a path.
     #[error("must have at most {TARGET_MAX} bytes and no control characters")]
     Characters,
-    /// All of the container.
     #[error(
         "is the whole container, whose device files would be made in the mounted folder: mount it below, such as at /data"
     )]
@@ -41,13 +40,11 @@ pub enum MountProblem {
         "does not exist in the folder that is mounted read-only around it: make it there, or mount that folder writable"
     )]
     Missing,
-    /// In a folder of the kernel.
     #[error(
         "is in a folder of the kernel (/dev, /proc, /sys), of which a function sees nothing: mount it elsewhere, such as at \
          /data"
     )]
     Kernel,
-    /// A part of it begins with a dot.
     #[error(
         "has a part that begins with a dot, and the engine would show this folder to the function under another name: mount it \
          elsewhere"

@@ -37,7 +37,6 @@ impl FolderStore {
         self.images.join(name)
     }
 
-    /// Bundle of a container.
     #[must_use]
     pub fn bundle(&self, container: &str) -> PathBuf {
         self.bundles.join(container)

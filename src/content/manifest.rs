@@ -24,7 +24,6 @@ pub enum Target {
 /// A document that is neither.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// No JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// JSON of another shape.

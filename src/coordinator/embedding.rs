@@ -25,7 +25,6 @@ pub struct EmbeddingError {
     pub problems: Vec<String>,
 }
 
-/// A module to embed.
 #[derive(Clone, Debug)]
 pub struct ModuleToEmbed {
     /// The name by which others import or call it.

@@ -62,7 +62,6 @@ pub enum PlanError {
     WorkingDirectory {
         /// Its path in the container.
         path: PathBuf,
-        /// Its path on the host.
         on_host: PathBuf,
     },
     #[error(transparent)]

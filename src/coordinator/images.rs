@@ -5,11 +5,9 @@ use std::future::Future;
 
 use super::trust::{Deployment, Image};
 
-/// A module of an image.
 #[derive(Clone, Debug)]
 pub struct ImageModule {
     pub image: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 

@@ -30,27 +30,18 @@ const IMPORTS_SHOWN: usize = 16;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    /// Not WebAssembly.
     #[error(
         "{origin} is not a WebAssembly module: it does not start with the magic bytes `\\0asm`{hint}"
     )]
-    NoModule {
-        /// Origin of the module.
-        origin: String,
-        hint: &'static str,
-    },
+    NoModule { origin: String, hint: &'static str },
     #[error(
         "{origin} is a WebAssembly component; this runtime runs core modules: build it for wasm32-wasip1 \
          instead of wasm32-wasip2, or unbundle it"
     )]
-    Component {
-        /// Origin of the module.
-        origin: String,
-    },
+    Component { origin: String },
     /// An invalid module, or one with features that the engine does not have.
     #[error("{origin} is not a valid WebAssembly module: {source}")]
     Invalid {
-        /// Origin of the module.
         origin: String,
         /// The fault and its offset.
         #[source]
@@ -58,23 +49,16 @@ pub enum ModuleError {
     },
     #[error("{origin} imports what this host does not provide: {imports}")]
     Imports {
-        /// Origin of the module.
         origin: String,
         /// Their text, comma-separated.
         imports: String,
     },
     #[error("{origin} exports `{name}`, a name that is reserved for the runtime")]
-    Reserved {
-        /// Origin of the module.
-        origin: String,
-        name: String,
-    },
-    /// A module larger than [`MODULE_MAX`].
+    Reserved { origin: String, name: String },
     #[error(
         "{origin} of {length} bytes is larger than the limit of {MODULE_MAX} bytes for a module"
     )]
     TooLarge {
-        /// Origin of the module.
         origin: String,
         /// Its length in bytes.
         length: u64,

@@ -63,7 +63,6 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry of `state_dir`.
     #[must_use]
     pub fn new(state_dir: &Path) -> Self {
         Self { root: state_dir.join("f") }

@@ -49,7 +49,6 @@ pub struct Deployment {
     pub trust: String,
 }
 
-/// Facts of this node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeFacts<'a> {
     /// Images of the namespace.

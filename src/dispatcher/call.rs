@@ -160,7 +160,6 @@ impl<R: Resolve> Dispatcher<R> {
         &mut self.exchange.telemetry.edges
     }
 
-    /// The trace of the invocation.
     pub const fn trace(&self) -> &InvocationTrace {
         &self.exchange.telemetry.trace
     }

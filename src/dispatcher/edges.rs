@@ -106,7 +106,6 @@ impl EdgeCounters {
         }
     }
 
-    /// The edge of a call.
     fn edge(&mut self, ended: &EndedCall<'_>) -> &mut Edge {
         let module = ended.module.unwrap_or_default();
         let known = self.edges.iter().position(|edge| {

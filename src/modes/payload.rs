@@ -14,7 +14,6 @@ pub enum OutgoingPayload<'a> {
 }
 
 impl OutgoingPayload<'_> {
-    /// No bytes.
     pub const EMPTY: Self = Self::Bytes(&[]);
 
     /// Length in bytes.

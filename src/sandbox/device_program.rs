@@ -9,7 +9,6 @@ pub const WRITE: u32 = 4;
 /// Making it with mknod.
 pub const MKNOD: u32 = 1;
 
-/// What kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DeviceKind {
@@ -20,7 +19,6 @@ pub enum DeviceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRule {
     pub allow: bool,
-    /// For devices of this kind.
     pub kind: DeviceKind,
     /// With this major number; `None` = any.
     pub major: Option<u32>,

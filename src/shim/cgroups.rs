@@ -41,7 +41,6 @@ pub enum DriverError {
          use cgroupfs here, also for the kubelet (cgroupDriver), or boot the host with systemd.unified_cgroup_hierarchy=1"
     )]
     Legacy,
-    /// systemd is not there.
     #[error(
         "the systemd cgroup driver (SystemdCgroup, cgroup_driver) needs systemd, and {SYSTEMD} is not there"
     )]

@@ -24,7 +24,6 @@ const ENVIRONMENT: [&str; 5] =
 /// A program that cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// Not installed.
     #[error(
         "{program} is neither next to {} nor in PATH; install all binaries of the runtime",
         this.display()

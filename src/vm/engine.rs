@@ -10,7 +10,6 @@ use cwasi_sys::segment::Segment;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 use cwasi_wire::egress::Egress;
 
-/// Options of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
     /// Largest linear memory of an instance in bytes, rounded down to Wasm pages; `None` = the module's own maximum,
@@ -94,7 +93,6 @@ pub trait Engine {
 
 /// A loaded module; makes instances.
 pub trait Module {
-    /// An instance of it.
     type Instance: Instance;
 
     /// Checks that an invocation can call `entry`.
@@ -224,7 +222,6 @@ pub enum NotRenewed {
         "its code changes more than one exported memory and globals of numbers (tables, segments, other memories)"
     )]
     State,
-    /// Its instances start with different bytes.
     #[error(
         "its instances start with different bytes, because it reads the time or random numbers in `_initialize`; with cwasi.isolation=snapshot all requests of a worker start from the same bytes"
     )]
@@ -247,7 +244,6 @@ pub enum NotRenewed {
     SharesAtStart,
 }
 
-/// End of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandEnd {
     /// It returned (0) or called `proc_exit`.

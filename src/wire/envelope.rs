@@ -39,7 +39,6 @@ impl Hello {
 }
 
 impl Metadata {
-    /// A key and its value.
     #[must_use]
     pub fn of(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { key: key.into(), value: value.into(), ..Self::default() }

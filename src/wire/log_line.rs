@@ -8,7 +8,6 @@ use std::time::SystemTime;
 /// Bytes of a time, without the space behind it.
 const TIME_LEN: usize = "2026-11-23T04:31:45.123456Z".len();
 
-/// The line with its time.
 #[must_use]
 pub fn with_time(time: SystemTime, line: &[u8]) -> Vec<u8> {
     let mut timed = humantime::format_rfc3339_micros(time).to_string().into_bytes();

@@ -47,7 +47,6 @@ pub enum NetworkCodecError {
     Field { field: &'static str },
 }
 
-/// A message with a version.
 pub trait Versioned: Message {
     /// The one that this build speaks.
     const OURS: u32;

@@ -62,7 +62,6 @@ macro_rules! trace_id_type {
                 read.then(|| Self::from_bytes(bytes)).flatten()
             }
 
-            /// Its bytes.
             #[must_use]
             pub const fn bytes(&self) -> &[u8; $len] {
                 &self.0
@@ -97,18 +96,8 @@ macro_rules! trace_id_type {
     };
 }
 
-trace_id_type!(
-    /// Id of a trace.
-    TraceId,
-    16,
-    "a trace id of 32 lower-case hexadecimal digits"
-);
-trace_id_type!(
-    /// Id of a span.
-    SpanId,
-    8,
-    "a span id of 16 lower-case hexadecimal digits"
-);
+trace_id_type!(TraceId, 16, "a trace id of 32 lower-case hexadecimal digits");
+trace_id_type!(SpanId, 8, "a span id of 16 lower-case hexadecimal digits");
 
 /// A position in a trace: what `traceparent` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,7 +21,6 @@ const LISTED_MAX: usize = 24;
 /// Most rows of a waterfall.
 const ROWS_MAX: usize = 500;
 
-/// A trace in the list.
 #[derive(Debug, Serialize)]
 pub(super) struct ListedTrace {
     id: String,

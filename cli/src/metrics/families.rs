@@ -11,7 +11,6 @@ pub struct Family {
     pub help: &'static str,
 }
 
-/// Type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FamilyType {
     /// Only grows.

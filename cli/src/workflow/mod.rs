@@ -182,7 +182,6 @@ impl Workflow {
         reader::read(&root, folder, &additions.inputs)
     }
 
-    /// The function of this name.
     #[must_use]
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.name == name)

@@ -28,7 +28,6 @@ impl Draft {
         Ok(draft)
     }
 
-    /// The path of the file `name` in it.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -27,7 +27,6 @@ pub enum AotError {
     Limit {
         /// Origin of the module.
         origin: String,
-        /// The limit.
         #[source]
         source: LimitExceeded,
     },

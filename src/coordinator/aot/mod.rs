@@ -236,7 +236,7 @@ impl AotCache {
 enum Turn {
     /// Another process has compiled the module.
     Compiled(EntryInUse),
-    /// This one compiles it.
+    /// This process compiles it.
     Compile { lock: Flock<File>, slot: CompileSlot },
 }
 

@@ -36,7 +36,6 @@ pub struct Tracer {
     clients: AtomicU64,
 }
 
-/// The trace of one call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallTrace {
     traceparent: String,
@@ -55,7 +54,6 @@ impl CallTrace {
         if self.span.is_some() { monotonic_ns() } else { 0 }
     }
 
-    /// Id of the trace, if the call is traced.
     pub(super) fn id(&self) -> Option<String> {
         self.span.map(|span| span.context.trace.to_string())
     }

@@ -14,7 +14,6 @@ use cwasi_sys::segment::Segment;
 /// Bytes of a segment that are read at a time.
 const CHUNK: u64 = 256 << 10;
 
-/// The body of a response.
 #[derive(Debug)]
 pub enum ResponseBody {
     Whole(Full<Bytes>),

@@ -57,7 +57,6 @@ pub fn client_text(error: &CallError) -> &str {
     }
 }
 
-/// The response of a call that failed.
 #[must_use]
 pub fn failed(error: &CallError) -> Response<ResponseBody> {
     let errno = error.errno();
@@ -77,7 +76,6 @@ pub fn names_no_function(response: &Response<ResponseBody>) -> bool {
         .any(|none| errno == Some(none.name().as_bytes()))
 }
 
-/// A response whose body is one sentence.
 #[must_use]
 pub fn sentence(status: StatusCode, text: &str) -> Response<ResponseBody> {
     let body = format!("{text}\n");

@@ -48,7 +48,6 @@ impl EdgeTable {
         Self { counted_since_ms, ..Self::default() }
     }
 
-    /// Adds a report of the function `caller`.
     pub fn add(&mut self, caller: &FunctionKey, report: EdgeReport) {
         let key = edge_key(caller, &report);
         if self.edges.len() >= EDGES_MAX && !self.edges.contains_key(&key) {

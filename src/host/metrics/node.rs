@@ -30,7 +30,6 @@ const LOCK_MAX: Duration = Duration::from_secs(1);
 /// Pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
-/// Metrics of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMetrics {
     pub edges: BTreeMap<EdgeKey, EdgeCounts>,

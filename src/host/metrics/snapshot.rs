@@ -22,7 +22,6 @@ const fn bounds() -> [u64; 24] {
     bounds
 }
 
-/// The bucket of a latency.
 #[must_use]
 pub fn bucket(latency_ns: u64) -> usize {
     LATENCY_BOUNDS_NS.partition_point(|bound| *bound < latency_ns)

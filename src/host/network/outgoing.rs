@@ -31,7 +31,6 @@ pub struct OutgoingCall {
     pub payload: Payload,
 }
 
-/// The response to a call.
 #[derive(Debug)]
 pub struct CallResponse {
     /// The user's bytes.

@@ -24,7 +24,6 @@ const KNOWN_FOR: Duration = Duration::from_secs(60);
 /// Most cached functions; beyond it the cache is cleared.
 const FUNCTIONS_MAX: usize = 1024;
 
-/// Locations of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionLocations {
     /// At least one location.

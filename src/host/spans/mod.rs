@@ -102,7 +102,6 @@ impl Spans {
         self.inner.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a report of `source`.
     pub fn add(&self, source: SpanSource<'_>, report: SpanReport) {
         let (now, epoch) = (monotonic_ns(), monotonic_epoch_unix_ns());
         let surplus = report.spans.len().saturating_sub(SPANS_PER_REPORT) as u64;

@@ -134,14 +134,12 @@ pub enum PartsFull {
         /// Parts at most.
         limit: usize,
     },
-    /// Bytes of all parts.
     #[error("the parts that wait at {function} have {limit} bytes at most")]
     Bytes {
         function: String,
         /// Bytes at most.
         limit: u64,
     },
-    /// Descriptors of all parts.
     #[error(
         "large parts that wait at {function} hold {limit} descriptors at most: raise the container's RLIMIT_NOFILE"
     )]

@@ -16,7 +16,6 @@ use super::{LocalError, open_payload};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// A connection and its caller.
 #[derive(Clone, Debug)]
 pub struct CallerConnection {
     /// Its number in the receiver.

@@ -8,7 +8,6 @@ use super::session::RedisSession;
 /// Class of subscribers in `client-output-buffer-limit`.
 const SUBSCRIBERS: &str = "pubsub";
 
-/// Limits of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Bytes behind which a subscriber is cut off at once; 0 = never.

@@ -27,7 +27,6 @@ pub enum Head {
     Array(Option<usize>),
 }
 
-/// The end of a line.
 pub const LINE_END: &[u8] = b"\r\n";
 
 pub fn command(out: &mut Vec<u8>, words: &[&[u8]]) {

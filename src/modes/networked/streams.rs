@@ -36,7 +36,6 @@ const REASON: &str = "r";
 /// One entry as delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEntry {
-    /// Its id in the stream.
     pub id: String,
     /// Encoded `Event`.
     pub envelope: Vec<u8>,

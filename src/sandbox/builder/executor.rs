@@ -187,7 +187,6 @@ pub struct LoadedFunction<M> {
 }
 
 impl<M> FunctionExecutor<M> {
-    /// An executor of `function`.
     #[must_use]
     pub fn new(function: LoadedFunction<M>) -> Self {
         Self { function: Rc::new(RefCell::new(Some(function))) }

@@ -64,7 +64,6 @@ pub struct WorkerSetup<'a> {
     pub wakeup: Rc<Wakeup>,
 }
 
-/// The socket to init.
 #[derive(Clone, Debug)]
 struct InitSocket(Rc<OwnedFd>);
 

@@ -83,7 +83,6 @@ struct PreparedInstance<I> {
     too_long: Option<u64>,
 }
 
-/// A prepared instance of `M`.
 type Prepared<M> = PreparedInstance<<M as Module>::Instance>;
 
 /// The worker with all that outlives its instances.

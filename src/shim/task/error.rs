@@ -32,7 +32,6 @@ pub enum TaskError {
     /// The id is taken.
     #[error("task {id} already exists")]
     Exists { id: String },
-    /// Not in this state.
     #[error("task {id} is {state}: {verb} is not possible")]
     State { id: String, state: &'static str, verb: &'static str },
     /// A function runs no other program.
@@ -42,13 +41,11 @@ pub enum TaskError {
          (kubectl debug -it POD --image=IMAGE); for probes and hooks see docs/operating.md"
     )]
     NoExec { id: String, function: String },
-    /// A function has no terminal.
     #[error(
         "task {id} is the WebAssembly function {function}: it has stdin, stdout and stderr, and no terminal; run it \
          without -t/--tty (in a pod: tty: false)"
     )]
     NoTerminal { id: String, function: String },
-    /// No checkpoint, and no restore from one.
     #[error(
         "task {id}: io.containerd.cwasi.v1 has no checkpoint and no restore, because the connections of a function to its \
          callers and callees, and the memory that they share, cannot be restored; stop the container and start a new one"
@@ -108,7 +105,6 @@ pub enum TaskError {
         #[source]
         source: std::io::Error,
     },
-    /// The port of `cwasi.http`.
     #[error(
         "task {id}: cwasi.http={port} cannot be served in the container's network namespace: {source}; another \
          function of the pod may have the port"

@@ -138,7 +138,6 @@ impl Sockets {
     }
 }
 
-/// The hints of a look-up.
 #[derive(Clone, Copy)]
 struct LookUpHints {
     flags: u16,

@@ -42,7 +42,6 @@ pub(super) struct NativeCode {
     pub(super) notes_wasi: bool,
 }
 
-/// Pages of a memory.
 #[derive(Clone, Copy, Debug)]
 struct MemoryPages {
     first: u32,
@@ -167,9 +166,7 @@ impl NativeCode {
 #[derive(Default)]
 struct Exports {
     functions: Vec<Signature>,
-    /// Pages of the exported memory.
     memory: Option<MemoryPages>,
-    /// True if it exports its state.
     state: bool,
     notes_wasi: bool,
     lends_response: bool,

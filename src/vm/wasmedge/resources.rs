@@ -89,7 +89,6 @@ impl ResourcePool {
         Self { engine, program, embedded_wasi: ReusableWasi::default(), unused: RefCell::default() }
     }
 
-    /// The resources of one instance.
     pub(super) fn lend(self: &Rc<Self>, spec: &InstanceSpec) -> Result<PooledResources, VmError> {
         let unused = self.unused.borrow_mut().pop();
         let mut lent = match unused {

@@ -34,7 +34,6 @@ pub struct BarrierLimits {
     pub load: Load,
 }
 
-/// A part that waits.
 #[derive(Debug)]
 pub struct WaitingPart {
     pub request: Box<IncomingRequest>,

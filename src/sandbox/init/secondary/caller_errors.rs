@@ -33,7 +33,6 @@ impl<'a> CallerErrors<'a> {
         stderr::try_line(&format!("{}: {message}", self.launch.identity.function));
     }
 
-    /// The error of the calls of a worker that ended.
     pub fn worker_lost(self, lost: &LostWorker, ending: Ending, closed: bool) -> CallError {
         let how = ending.describe();
         match &lost.activity {

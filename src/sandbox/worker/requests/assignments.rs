@@ -15,7 +15,6 @@ use cwasi_wire::frame::{self, FrameError, FrameKind};
 /// An assignment without an id, a connection or a call.
 const INCOMPLETE: FrameError = FrameError::Kind { kind: FrameKind::Assignment as u8, flags: 0 };
 
-/// A message of init.
 pub(super) enum InitMessage {
     Assignment(Work),
     Connection(CallerConnection),

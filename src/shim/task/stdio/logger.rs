@@ -32,7 +32,6 @@ const END_MAX: Duration = Duration::from_secs(5);
 /// A log URI that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggerError {
-    /// It has no path.
     #[error(
         "{stream} {uri} names no file: a log URI has an absolute path, as in file:///var/log/x or binary:///bin/x"
     )]
