@@ -35,7 +35,6 @@ pub enum MountProblem {
     /// A folder at a file's path, or a file at a folder's.
     #[error("and its source are not both folders, or both files")]
     Kind,
-    /// In a read-only mount that has nothing there.
     #[error(
         "does not exist in the folder that is mounted read-only around it: make it there, or mount that folder writable"
     )]
@@ -50,7 +49,6 @@ pub enum MountProblem {
          elsewhere"
     )]
     Dot,
-    /// It has a colon.
     #[error("has a colon, which the engine takes for a separator: mount the folder elsewhere")]
     Colon,
 }

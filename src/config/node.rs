@@ -57,7 +57,6 @@ pub enum NodeConfigError {
         #[source]
         source: io::Error,
     },
-    /// The document is invalid.
     #[error("configuration from {origin} is not valid: {message}")]
     Invalid {
         /// Origin of the document.

@@ -29,7 +29,6 @@ pub enum PlanError {
         #[source]
         source: OciSpecError,
     },
-    /// The container has no command.
     #[error("the container has no command: give the image an entrypoint or name the .wasm file")]
     NoCommand,
     /// A mount that a function cannot have.
@@ -125,7 +124,6 @@ pub enum PlanError {
         /// Origin of the module.
         origin: String,
     },
-    /// Socket functions without `cwasi.network`.
     #[error(
         "{origin} imports socket functions ({imports}), and functions reach no network by default: allow its \
          destinations with the annotation cwasi.network=host:port,… or build it without sockets"

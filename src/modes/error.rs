@@ -55,7 +55,6 @@ pub enum CallError {
     /// This node does not offer it.
     #[error(transparent)]
     NotAvailable(#[from] Unavailable),
-    /// A fault of the host.
     #[error("{HOST_FAULT}{message}")]
     Internal {
         /// For the host's log.

@@ -15,7 +15,6 @@ use libcontainer::oci_spec::runtime::{Capabilities, LinuxCapabilities, Spec};
 /// The privileges cannot be given up; the function must not run.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
-    /// A set of capabilities.
     #[error("the {set:?} capabilities cannot be given up")]
     Capabilities {
         set: CapSet,

@@ -49,7 +49,6 @@ impl From<ConfigSource> for RuntimeOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// Standard input cannot be read.
     #[error("runtime options cannot be read from standard input: {0}")]
     Read(#[source] io::Error),
     /// The message is malformed.
@@ -59,10 +58,8 @@ pub enum OptionsError {
         #[source]
         source: protobuf::Error,
     },
-    /// `config_body` is not text.
     #[error("config_body of the runtime options is not UTF-8 text; it holds TOML")]
     NotText,
-    /// Bootstrap parameters are not JSON.
     #[error("bootstrap parameters cannot be decoded: {0}")]
     Bootstrap(#[source] serde_json::Error),
 }

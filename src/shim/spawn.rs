@@ -33,7 +33,6 @@ pub enum SpawnError {
         /// Directory of this program.
         this: PathBuf,
     },
-    /// An argument or variable holds a NUL byte.
     #[error("{} cannot be started: an argument holds a NUL byte", program.display())]
     Nul { program: PathBuf },
     /// A failed system call.

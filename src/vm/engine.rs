@@ -272,7 +272,6 @@ pub struct Trap {
 /// A module that cannot be loaded or instantiated.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// The engine cannot create an object.
     #[error("the engine cannot create its {what}; is memory exhausted?")]
     Setup { what: &'static str },
     /// A bad file in the cache.

@@ -246,7 +246,6 @@ pub enum EntryError {
     /// A name without a port.
     #[error("has no port: name:443, or name:* for every port")]
     NoPort,
-    /// IPv4 as IPv6 writes it.
     #[error("is IPv4 in the notation of IPv6: write it as IPv4, such as 10.0.0.0/8")]
     Mapped,
     /// A network that is named by an address in it.

@@ -127,13 +127,11 @@ pub struct Frame<'a> {
 /// A message that is no frame. Each message is whole, so short means malformed, never incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Fewer bytes than a header.
     #[error("frame of {length} bytes is shorter than its header")]
     Short {
         /// Bytes received.
         length: usize,
     },
-    /// A version that this build does not speak.
     #[error("frame version {version} is not supported, this side speaks {FRAME_VERSION}")]
     Version { version: u8 },
     /// A kind or flag that does not exist, or a kind that does not belong here.

@@ -24,7 +24,6 @@ pub const INLINE_MAX: usize = super::frame::INLINE_MAX;
 /// Bytes that are no message of ours.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkCodecError {
-    /// More bytes than any message.
     #[error("message of {length} bytes is longer than {MESSAGE_MAX}")]
     TooLong {
         /// Bytes received.

@@ -34,7 +34,6 @@ const LEASE_HOURS: u64 = 1;
 /// containerd refused something, or does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerdError {
-    /// No answer at all.
     #[error(
         "containerd does not answer at {address}: {cause}. Is it running, and is this its socket (--address, \
          CONTAINERD_ADDRESS)?",

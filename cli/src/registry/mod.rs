@@ -47,7 +47,6 @@ pub enum RegistryError {
     },
     #[error("the credentials of {registry} cannot be read from {path}: {problem}", path = path.display())]
     Credentials { registry: String, path: PathBuf, problem: String },
-    /// No answer.
     #[error("registry {registry} does not answer: {cause}{hint}")]
     Away {
         registry: String,
@@ -76,7 +75,6 @@ pub enum RegistryError {
         /// The token server's URL.
         realm: String,
     },
-    /// The registry refuses the image, or fails.
     #[error("registry {registry} does not take the image: {message}")]
     Refused { registry: String, message: String },
 }

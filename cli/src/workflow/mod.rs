@@ -116,7 +116,6 @@ pub struct Additions {
 /// A file that is no workflow.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkflowError {
-    /// It cannot be read.
     #[error("workflow file {path} cannot be read", path = path.display())]
     Read {
         path: PathBuf,

@@ -45,10 +45,8 @@ pub(super) enum TreeError {
     /// A file where a folder has to be.
     #[error("{path} is below a file", path = path.display())]
     NotAFolder { path: PathBuf },
-    /// A hard link without its file.
     #[error("{path} is a hard link to {target}, which is no file", path = path.display(), target = target.display())]
     HardLink { path: PathBuf, target: PathBuf },
-    /// A whiteout of no file.
     #[error("{path} is no whiteout of a file", path = path.display())]
     Whiteout { path: PathBuf },
 }

@@ -25,7 +25,6 @@ pub enum StateError {
         #[source]
         source: io::Error,
     },
-    /// The state directory is not this user's.
     #[error(
         "state directory {} belongs to user {owner}: remove it, or set state_dir to another one",
         path.display()

@@ -32,14 +32,12 @@ pub enum Overload {
     /// A node serves as many calls of others as it may.
     #[error("node {node} has too many calls under way")]
     Node { node: String },
-    /// One-way messages of a function that are not handled yet.
     #[error("{limit} messages for {target} wait already")]
     Messages {
         target: String,
         /// How many may wait.
         limit: u64,
     },
-    /// One-way messages of a namespace or a sender that are not handled yet.
     #[error(
         "messages from {whose} that are not handled yet have {limit} bytes already: start the functions that they wait for, or raise messages.waiting_max in the sender's node configuration"
     )]
@@ -103,7 +101,6 @@ pub enum TooLarge {
         /// Bytes at most.
         limit: u64,
     },
-    /// Responses that their caller does not read.
     #[error(
         "the response of {length} bytes was dropped: {limit} bytes of responses may wait for a caller that does not read them; wait for calls before you start more"
     )]

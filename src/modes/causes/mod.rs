@@ -13,7 +13,6 @@ pub use limits::{Overload, PartsFull, TooLarge};
 /// What is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The name of its callee.
     #[error(
         "`{target}` is not a function name: 1 to {FUNCTION_NAME_MAX} bytes, with or without a namespace and `/` before it"
     )]
@@ -72,7 +71,6 @@ pub enum InvalidPart {
         /// Bytes.
         length: usize,
     },
-    /// Neither the call nor the annotation says how many parts there are.
     #[error("{function} has cwasi.fan-in=caller: each call says how many parts there are")]
     NoNumber { function: String },
     /// Call and annotation say different numbers.
@@ -91,7 +89,6 @@ pub enum InvalidPart {
         /// How many there are to be.
         expected: u32,
     },
-    /// This call and an earlier one say different numbers of parts.
     #[error("the call says {expected} parts, an earlier one of `{key}` said {known}")]
     OtherNumber {
         key: String,
@@ -108,7 +105,6 @@ pub enum InvalidPart {
 /// Which rule forbids a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The callee takes calls from its own namespace only.
     #[error("{caller} may not call {callee}: it takes calls from its own namespace only")]
     Namespace { caller: Identity, callee: Identity },
     /// The callee's list does not have the caller.
@@ -146,7 +142,6 @@ pub enum Unreached {
         /// What the socket says.
         error: String,
     },
-    /// The callee's node refuses.
     #[error("node {node}: {error}")]
     Node { node: String, error: String },
     /// The callee's node cannot have the payload.
@@ -158,7 +153,6 @@ pub enum Unreached {
     /// There is no instance on any host.
     #[error("no instance is announced in Redis")]
     NotAnnounced,
-    /// The instance's shim is gone.
     #[error("no shim listens for {instance} any more")]
     NoListener {
         /// The instance and its node.
@@ -188,7 +182,6 @@ pub enum Break {
     Closed,
     #[error("its worker {how}")]
     Worker { how: String },
-    /// Its instance was stopped.
     #[error("it was stopped and had no more time")]
     Stopped,
     /// The connection to an instance on the callee's node failed.
@@ -211,7 +204,6 @@ pub enum Break {
         instance: String,
         error: String,
     },
-    /// The callee's node is gone.
     #[error("node {node} is gone, {instance} had the call")]
     NodeGone {
         node: String,
@@ -241,7 +233,6 @@ pub enum Unavailable {
     /// One-way messages, because there is no stream for them.
     #[error("there is no shim that stores one-way messages")]
     NoShim,
-    /// Calls of a guest that handles no request.
     #[error("functions can be called while a request is handled, not from _initialize")]
     NoInvocation,
     /// One-way messages, because there is no Redis.

@@ -78,7 +78,6 @@ pub enum BuilderError {
          host; use an image whose /dev is a folder, or that has none"
     )]
     DeviceLink,
-    /// The working directory is missing and cannot be made.
     #[error("the working directory {path} is no folder, and cannot be made", path = path.display())]
     WorkingDirectory {
         /// Its path in the container.
@@ -103,13 +102,11 @@ pub enum BuilderError {
         #[source]
         source: std::io::Error,
     },
-    /// A user namespace was asked for.
     #[error(
         "the container asks for a user namespace, for which libcontainer always uses the systemd cgroup manager; that is not \
          tested with this runtime: remove the user namespace from the container"
     )]
     UserNamespace,
-    /// The process of an exec cannot be read.
     #[error("the process to execute in container {id} cannot be read")]
     Process {
         id: String,

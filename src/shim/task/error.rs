@@ -17,13 +17,11 @@ use cwasi_sys::seqpacket::SocketError;
 /// A request that is not fulfilled.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// There is no such task here.
     #[error("no task {id}")]
     NotFound {
         /// What was asked for.
         id: String,
     },
-    /// There is no such process in the task.
     #[error("no process {exec_id} in task {id}")]
     NoSuchProcess { id: String, exec_id: String },
     /// The process has ended, so it takes no signal.

@@ -46,7 +46,6 @@ pub enum CompileError {
         #[source]
         source: io::Error,
     },
-    /// Not a core module.
     #[error("{path} is not a WebAssembly core module", path = .path.display())]
     NotWasm { path: PathBuf },
     /// The module contains native code.
@@ -54,14 +53,12 @@ pub enum CompileError {
         "{path} has a custom section `{NATIVE_SECTION}`, which the engine would execute as native code; drop it first", path = .path.display()
     )]
     NativeCode { path: PathBuf },
-    /// The module uses a reserved name.
     #[error("{path} cannot be compiled: {source}", path = .path.display())]
     Reserved {
         path: PathBuf,
         #[source]
         source: ReservedName,
     },
-    /// The module is too large.
     #[error("{path} has {length} bytes; modules may have at most {MODULE_MAX}", path = .path.display())]
     TooLarge {
         path: PathBuf,

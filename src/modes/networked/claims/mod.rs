@@ -65,7 +65,6 @@ pub enum ClaimError {
     /// The bytes differ from those that were sent.
     #[error("the payload was altered on its way: {what}")]
     Altered { what: &'static str },
-    /// The receiver wants no further chunks.
     #[error("the receiver no longer wants the payload")]
     Unwanted,
     /// A claim that no sender of this version makes.
