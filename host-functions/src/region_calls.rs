@@ -25,7 +25,7 @@ impl RegionFault {
 ///
 /// # Errors
 /// [`Errno::InvalidArgument`] unless they are whole pages and no other region's; [`Errno::BadPointer`];
-/// [`Errno::TooManyHandles`] beyond [`REGIONS_MAX`]; [`Errno::NotAvailable`]; [`Errno::Internal`].
+/// [`Errno::TooManyHandles`] beyond `REGIONS_MAX`; [`Errno::NotAvailable`]; [`Errno::Internal`].
 pub fn region_share<M: PagedMemory>(
     host: &mut Host,
     memory: &mut M,

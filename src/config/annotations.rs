@@ -1,5 +1,5 @@
 //! Parses the annotations `cwasi.*` of one container into a [`FunctionSpec`] (table in `docs/annotations.md`). Runs
-//! in launcher and shim daemon.
+//! in processes of the host.
 //!
 //! Invariant: an error lists every problem, and for an unknown key the nearest valid one.
 
@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use cwasi_abi::PAYLOAD_MAX;
 
-use super::embed;
 pub use super::embed::{EMBED_MAX, Embed};
 use super::values;
 use cwasi_wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
@@ -268,7 +267,7 @@ impl FunctionSpec {
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
             "cwasi.trust" => self.trust = values::name(value)?,
-            "cwasi.embed" => self.embed = embed::parse(value)?,
+            "cwasi.embed" => self.embed = Embed::list(value)?,
             "cwasi.trace" => self.trace = Some(trace(value)?),
             FAN_IN => self.fan_in_mut().parts = fan_in_parts(value)?,
             FAN_IN_TIMEOUT => self.fan_in_mut().timeout_ms = milliseconds(values::duration(value)?),

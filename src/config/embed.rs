@@ -22,20 +22,26 @@ pub struct Embed {
     pub digest: Option<String>,
 }
 
-/// Parses the annotation's value.
-pub(super) fn parse(value: &str) -> Result<Vec<Embed>, String> {
-    let mut entries: Vec<Embed> = Vec::new();
-    for text in values::list(value)? {
-        let entry = entry(&text).map_err(|problem| format!("has the entry `{text}`, {problem}"))?;
-        if entries.iter().any(|known| known.module == entry.module) {
-            return Err(format!("names `{}` twice", entry.module));
+impl Embed {
+    /// Parses the annotation's value.
+    ///
+    /// # Errors
+    /// The bad entry and its fault, as the end of a sentence that starts with the annotation.
+    pub fn list(value: &str) -> Result<Vec<Self>, String> {
+        let mut entries: Vec<Self> = Vec::new();
+        for text in values::list(value)? {
+            let entry =
+                entry(&text).map_err(|problem| format!("has the entry `{text}`, {problem}"))?;
+            if entries.iter().any(|known| known.module == entry.module) {
+                return Err(format!("names `{}` twice", entry.module));
+            }
+            entries.push(entry);
         }
-        entries.push(entry);
+        if entries.len() > EMBED_MAX {
+            return Err(format!("has {} entries; at most {EMBED_MAX} are allowed", entries.len()));
+        }
+        Ok(entries)
     }
-    if entries.len() > EMBED_MAX {
-        return Err(format!("has {} entries; at most {EMBED_MAX} are allowed", entries.len()));
-    }
-    Ok(entries)
 }
 
 fn entry(text: &str) -> Result<Embed, String> {
@@ -78,7 +84,7 @@ mod tests {
     fn entries_name_a_module_an_image_and_a_digest() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         let value = format!("fn_utils, geo=host:5000/lib/geo:1,x=y@{digest}");
-        let entries = parse(&value).unwrap();
+        let entries = Embed::list(&value).unwrap();
         let rows: Vec<_> = entries
             .iter()
             .map(|e| (e.module.as_str(), e.image.as_deref(), e.digest.as_deref()))
@@ -105,7 +111,7 @@ mod tests {
             ("a,b,a=x", "`a` twice"),
             (&many.join(","), "at most 32"),
         ] {
-            let problem = parse(value).unwrap_err();
+            let problem = Embed::list(value).unwrap_err();
             assert!(problem.contains(part), "{part} missing in: {problem}");
         }
     }

@@ -1,7 +1,8 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]). Runs in launcher and shim daemon.
+//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]). Runs in processes
+//! of the host.
 //!
-//! Invariant: no other folder reads annotations, options, configuration files or variables.
+//! Invariant: no other folder below `src` parses `cwasi.*` or the node's file.
 
 pub mod annotations;
 pub mod cgroup;

@@ -1,5 +1,5 @@
 //! Reads modules from containerd's image and content stores, over containerd's socket, or without containerd from a
-//! [`folder`]. Runs in the shim daemon.
+//! [`folder`]. Runs in processes of the host.
 //!
 //! The way is container → image name → manifest → the layer of a WebAssembly media type, or for embedded images a
 //! file of their [`layers`].

@@ -1,4 +1,5 @@
-//! Function coordinator (paper §4.2, Algorithm 1): plans what to provision for a bundle. Runs in the shim daemon.
+//! Function coordinator (CWASI, SEC '23, §4.2, Algorithm 1): plans what to provision for a bundle. Runs in processes of
+//! the host.
 //!
 //! Invariant: no payload bytes come here.
 //!

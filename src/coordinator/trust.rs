@@ -1,5 +1,5 @@
-//! Decides which modules may run in a function's VM: a pure function of the deployment (DESIGN §7). Runs in the shim
-//! daemon.
+//! Decides which modules may run in a function's VM: a pure function of the deployment (`docs/embedding.md`). Runs
+//! in processes of the host.
 //!
 //! Invariant: neither contents nor name of an image make it trusted. Annotations of containers grant trust, within
 //! one identity scope and one workflow or trust group:

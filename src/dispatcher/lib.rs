@@ -1,4 +1,4 @@
-//! Request dispatcher (paper §4.2): from a guest's call to its end. Runs in a worker.
+//! Request dispatcher (CWASI, SEC '23, §4.2): from a guest's call to its end. Runs in a worker.
 //!
 //! - [`call`]: what a guest does with calls; [`settings`]: their limits; `pacing`: when answers are received.
 //! - `exchange`: the life of the calls in flight, which `pending_calls` keeps; [`attempts`]: which ones are repeated.

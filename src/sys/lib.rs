@@ -3,6 +3,7 @@
 //! - [`seqpacket`]: `SOCK_SEQPACKET` sockets with descriptor passing.
 //! - [`segment`]: memfds that carry payloads, sealed or lent.
 //! - [`arenas`]: how many arenas the allocator has, and their free pages.
+//! - [`counter`]: a counter that several processes share.
 //! - [`huge`]: huge pages for them.
 //! - [`populated`]: the kernel's page map.
 //! - [`loopback`]: the loopback device of a network namespace.

@@ -36,7 +36,7 @@ impl Watch {
     ///
     /// # Errors
     /// As [`Self::add`].
-    pub fn add_beside(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
+    pub fn add_exclusive(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
     }
@@ -59,7 +59,7 @@ impl Watch {
 
     /// Stops watching `fd`. Needed before it is closed, because another process may hold the same open file.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
-        // It fails for what was never added only.
+        // It fails only for a descriptor that was never added.
         let _unknown = self.0.delete(fd);
     }
 
@@ -114,8 +114,8 @@ mod tests {
         let (ours, theirs) = pair().unwrap();
         let copy = ours.try_clone().unwrap();
         let watches = [Watch::new().unwrap(), Watch::new().unwrap()];
-        watches[0].add_beside(ours.as_fd(), 1).unwrap();
-        watches[1].add_beside(copy.as_fd(), 2).unwrap();
+        watches[0].add_exclusive(ours.as_fd(), 1).unwrap();
+        watches[1].add_exclusive(copy.as_fd(), 2).unwrap();
         let ended = Watch::new().unwrap();
         ended.add(ours.as_fd(), 3).unwrap();
         ended.only_end(ours.as_fd(), 3).unwrap();

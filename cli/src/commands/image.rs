@@ -34,7 +34,7 @@ enum Verb {
     Build(Build),
     /// List the images that workflows with local modules have made, and the containers that use them
     Ls,
-    /// Remove those of these images that no container uses; not while a workflow starts
+    /// Remove such images that no container uses; not while a workflow starts
     Prune,
 }
 

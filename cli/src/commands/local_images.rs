@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
+use cwasi_config::annotations::Embed;
 use serde_json::json;
 
 use crate::arguments::Global;
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::table::Table;
 
-/// The annotation that names images to embed.
+/// The annotation that names images to embed; for one container of a pod, a dot and its name follow.
 const EMBED: &str = "cwasi.embed";
 
 /// A local module's image.
@@ -26,7 +27,7 @@ struct LocalImage {
     used_by: BTreeSet<String>,
 }
 
-/// Prints all of them.
+/// Prints all local modules' images.
 ///
 /// # Errors
 /// When containerd does not answer.
@@ -50,7 +51,7 @@ pub async fn list(global: &Global) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes those that no container uses, and prints their names.
+/// Removes the images that no container uses, and prints their names.
 ///
 /// # Errors
 /// When containerd refuses one.
@@ -86,6 +87,38 @@ async fn read(containerd: &Containerd) -> Result<Vec<LocalImage>, Failure> {
 }
 
 fn uses(container: &Container, image: &str) -> bool {
-    let mut embedded = container.annotation(EMBED).split(',').filter_map(|it| it.split_once('='));
-    container.image == image || embedded.any(|(_, from)| from.trim() == image)
+    let names_images = |key: &str| {
+        key.strip_prefix(EMBED).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let values = container.annotations.iter().filter(|(key, _)| names_images(key));
+    // A container with a bad value does not start.
+    let mut embedded = values.flat_map(|(_, value)| Embed::list(value).unwrap_or_default());
+    container.image == image || embedded.any(|embed| embed.image.as_deref() == Some(image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embedded_images_are_in_use() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let uses = |key: &str, value: &str| {
+            let container = Container {
+                id: "c".to_owned(),
+                image: "caller:1".to_owned(),
+                labels: [].into(),
+                annotations: [(key.to_owned(), value.to_owned())].into(),
+                args: Vec::new(),
+                spec: oci_spec::runtime::Spec::default(),
+            };
+            assert!(uses(&container, "caller:1"));
+            uses(&container, "local:1")
+        };
+        assert!(uses("cwasi.embed", "a=local:1") && uses("cwasi.embed", "b, a=local:1"));
+        assert!(uses("cwasi.embed", &format!("a=local:1@{digest}")));
+        assert!(uses("cwasi.embed.sidecar", "a=local:1"));
+        assert!(!uses("cwasi.embed", "local") && !uses("cwasi.embed", "a=other:1"));
+        assert!(!uses("cwasi.embedded", "a=local:1"));
+    }
 }

@@ -6,7 +6,6 @@ pub struct Family {
     /// Its name as queries write it.
     pub name: &'static str,
     pub kind: FamilyType,
-    /// Its labels beside those of the caller's or the function's place.
     pub labels: &'static [&'static str],
     pub help: &'static str,
 }
@@ -110,6 +109,8 @@ pub fn markdown() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Of a file of the repository.
@@ -152,8 +153,7 @@ mod tests {
             serde_json::from_str(&read("deploy/grafana/cwasi.json")).unwrap();
         assert_eq!((&board["id"], &board["uid"]), (&serde_json::Value::Null, &"cwasi".into()));
         let panels = board["panels"].as_array().unwrap();
-        let mut ids: Vec<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
-        ids.dedup();
+        let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
         assert_eq!(ids.len(), panels.len());
         for panel in panels {
             assert!(panel["title"].is_string() && panel["gridPos"]["w"].as_u64() <= Some(24));

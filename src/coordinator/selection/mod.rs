@@ -1,5 +1,5 @@
 //! Chooses the mode of an edge: a pure function of facts (paper Algorithm 2 reads bundles; this reads the registry).
-//! Runs in the shim daemon with all facts, and in a worker with its own ([`embedded`]).
+//! Runs in processes of the host. A worker decides alone whether a callee is embedded (`dispatcher::embedded`).
 //!
 //! The reasons go into the hop table and into the guest's error message, mode by mode.
 //!
@@ -172,7 +172,7 @@ pub fn select<'a>(facts: &Facts<'a>) -> Selection<'a> {
     }
 }
 
-/// Whether the callee is served inside the caller's VM: all that a worker needs before it asks its shim.
+/// Whether the callee is served inside the caller's VM.
 ///
 /// # Errors
 /// Why it is not.

@@ -1,5 +1,5 @@
-//! Names and permissions: the identity of a target, and whether it allows a caller (`cwasi.allow`). Runs in the shim
-//! daemon and in a worker. Pure.
+//! Names and permissions: the identity of a target, and whether it allows a caller (`cwasi.allow`). Runs in
+//! processes of the host. Pure.
 
 use cwasi_modes::causes::Refusal;
 use cwasi_wire::ids::Identity;

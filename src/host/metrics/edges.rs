@@ -1,5 +1,5 @@
-//! Metrics of the calls between functions: one line for each edge, merged from all workers' reports. Runs in the shim
-//! daemon.
+//! Metrics of the calls between functions: one line for each edge, merged from all workers' reports. Runs in
+//! processes of the host.
 //!
 //! Invariant: reports come from sandboxes, so their number and sizes are bounded, and the caller's identity is the
 //! shim's own.

@@ -59,7 +59,7 @@ impl SharedConnections {
         let (watch, follower) = (Watch::new()?, Watch::new()?);
         watch.add(init, INIT)?;
         follower.add(init, INIT)?;
-        follower.add_beside(wakeup.as_fd(), WAKEUP)?;
+        follower.add_exclusive(wakeup.as_fd(), WAKEUP)?;
         Ok(Self {
             watch,
             epolls: false,
@@ -77,13 +77,13 @@ impl SharedConnections {
     /// When the kernel's limit of watches is reached; other processes read the connection then.
     pub fn add(&mut self, connection: CallerConnection) -> io::Result<()> {
         if self.epolls {
-            self.watch.add_beside(connection.fd.as_fd(), connection.id.0)?;
+            self.watch.add_exclusive(connection.fd.as_fd(), connection.id.0)?;
         }
         self.connections.insert(connection.id, connection);
         if !self.epolls && self.connections.len() > POLLED_MAX {
             self.epolls = true;
             for connection in self.connections.values() {
-                self.watch.add_beside(connection.fd.as_fd(), connection.id.0)?;
+                self.watch.add_exclusive(connection.fd.as_fd(), connection.id.0)?;
             }
         }
         Ok(())

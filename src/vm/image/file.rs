@@ -1,4 +1,4 @@
-//! A large image as a file that is mapped into its memory.
+//! A large image of a linear memory, as a memfd that is mapped into that memory.
 //!
 //! The memory maps the file's pages privately until it is written to. The kernel's page map shows which
 //! pages were written; only these are restored.
@@ -24,13 +24,13 @@ struct PageRun {
     first: u32,
     pages: u32,
     /// Number of the first one in the file.
-    at: u32,
+    file_page: u32,
 }
 
 /// Pages of a memory in a file.
 #[derive(Debug)]
 pub(super) struct ImageFile {
-    page: usize,
+    page_size: usize,
     runs: Vec<PageRun>,
     segment: Segment,
     /// All of the file, to be read.
@@ -40,18 +40,22 @@ pub(super) struct ImageFile {
 
 impl ImageFile {
     /// `contents` of the pages with these `numbers`, which ascend, one after the other; `None` when there are none.
-    pub(super) fn new(page: usize, numbers: &[u32], contents: &[u8]) -> io::Result<Option<Self>> {
+    pub(super) fn new(
+        page_size: usize,
+        numbers: &[u32],
+        contents: &[u8],
+    ) -> io::Result<Option<Self>> {
         let mut runs: Vec<PageRun> = Vec::new();
         let mut bytes = Vec::new();
-        for (number, content) in numbers.iter().zip(contents.chunks_exact(page)) {
-            let at = u32::try_from(bytes.len() / page).map_err(io::Error::other)?;
+        for (number, content) in numbers.iter().zip(contents.chunks_exact(page_size)) {
+            let file_page = u32::try_from(bytes.len() / page_size).map_err(io::Error::other)?;
             match runs.last_mut() {
                 Some(run) if number - (run.first + run.pages) <= GAP_MAX => {
                     let gap = number - (run.first + run.pages);
-                    bytes.resize(bytes.len() + gap as usize * page, 0);
+                    bytes.resize(bytes.len() + gap as usize * page_size, 0);
                     run.pages += gap + 1;
                 }
-                _ => runs.push(PageRun { first: *number, pages: 1, at }),
+                _ => runs.push(PageRun { first: *number, pages: 1, file_page }),
             }
             bytes.extend_from_slice(content);
         }
@@ -62,7 +66,7 @@ impl ImageFile {
         // SAFETY:
         // - a fresh mapping at an address of the kernel's choice, of a file that never changes.
         let bytes = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, segment.as_fd(), 0) }?;
-        Ok(Some(Self { page, runs, segment, bytes, len }))
+        Ok(Some(Self { page_size, runs, segment, bytes, len }))
     }
 
     /// What the image holds at this page; `None` where that is not in the file, and zero.
@@ -73,15 +77,15 @@ impl ImageFile {
         if inside >= run.pages {
             return None;
         }
-        let start = (run.at + inside) as usize * self.page;
+        let start = (run.file_page + inside) as usize * self.page_size;
         // SAFETY:
         // - mapped as long as this lives, and sealed against writing.
         let bytes: &[u8] =
             unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len.get()) };
-        bytes.get(start..start + self.page)
+        bytes.get(start..start + self.page_size)
     }
 
-    /// Shows the file's pages in those of the memory at `start` whose numbers are among `pages`.
+    /// Maps the file's pages over those of the memory at `start` whose numbers are among `pages`.
     ///
     /// # Safety
     /// These pages of the memory are the caller's to replace, and no reference to them exists.
@@ -89,12 +93,12 @@ impl ImageFile {
         for run in &self.runs {
             let first = run.first.max(pages.start);
             let end = (run.first + run.pages).min(pages.end);
-            let Some(len) = NonZeroUsize::new(end.saturating_sub(first) as usize * self.page)
+            let Some(len) = NonZeroUsize::new(end.saturating_sub(first) as usize * self.page_size)
             else {
                 continue;
             };
-            let address = start.addr().checked_add(first as usize * self.page);
-            let offset = (run.at + first - run.first) as usize * self.page;
+            let address = start.addr().checked_add(first as usize * self.page_size);
+            let offset = (run.file_page + first - run.first) as usize * self.page_size;
             let offset = i64::try_from(offset).map_err(io::Error::other)?;
             let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
             let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;

@@ -80,7 +80,7 @@ impl Module for WasmEdgeModule {
     ) -> Result<WasmEdgeInstance, VmError> {
         let resources = self.pool.lend(spec)?;
         let imports = self.program.root.code.imported_from(WASI);
-        let wasi = self.wasi.or_fresh(spec, imports, self.engine.network.as_ref())?;
+        let wasi = self.wasi.shared_or_new(spec, imports, self.engine.network.as_ref())?;
         WasmEdgeInstance::new(resources, wasi, self.renewing(spec), host)
     }
 }

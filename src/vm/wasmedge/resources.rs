@@ -65,7 +65,7 @@ impl Imports {
         };
         let embedded_wasi = if parts.iter().any(|part| part.code.imports_from(WASI)) {
             let imports = parts.iter().flat_map(|part| part.code.imported_from(WASI));
-            Some(embedded.or_fresh(&InstanceSpec::default(), imports, None)?)
+            Some(embedded.shared_or_new(&InstanceSpec::default(), imports, None)?)
         } else {
             None
         };

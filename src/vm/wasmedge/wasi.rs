@@ -1,7 +1,7 @@
 //! WASI for guests. Runs in a worker.
 //!
-//! Making one costs about as much as making its instance. So a guest that can leave no state in it passes it on to
-//! its worker's next instance.
+//! Making a WASI module instance costs about as much as making the guest's. So the guests of one worker share it when
+//! they can leave no state in it.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -31,13 +31,13 @@ pub(super) fn is_stateless<'a>(mut imports: impl Iterator<Item = &'a str>) -> bo
     imports.all(wasi_calls::is_harmless)
 }
 
-/// A WASI that guests of one module use one after the other.
+/// A WASI module instance that guests of one module use one after the other.
 #[derive(Debug, Default)]
 pub(super) struct ReusableWasi(RefCell<Option<(InstanceSpec, Rc<Wasi>)>>);
 
 impl ReusableWasi {
-    /// The one that serves `spec` where guests that import only these functions leave nothing in it, else one as new.
-    pub(super) fn or_fresh<'a>(
+    /// The shared one for `spec` if guests that import only these functions leave no state in it; else a new one.
+    pub(super) fn shared_or_new<'a>(
         &self,
         spec: &InstanceSpec,
         imports: impl Iterator<Item = &'a str>,

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use bench_clock::{cpu_ns, monotonic_ns};
 use cwasi::{Region, SealedRegion};
 use cwasi_bench_protocol::payload::fill;
-use cwasi_bench_protocol::{Answer, Made, Job};
+use cwasi_bench_protocol::{Answer, Job, Made};
 
 /// A payload and what a callee must answer to it.
 pub struct Payload {
