@@ -165,9 +165,9 @@ cut_power() {
         kill -0 "$machine" 2>/dev/null || break
         sleep 0.5
     done
-    # The machine is `timeout`'s child.
-    # shellcheck disable=SC2046 # one process each
-    kill -KILL $(cat "/proc/$machine/task/$machine/children") "$machine" 2>/dev/null || true
+    # The machine is the child of `timeout`, which ends with it: the disk's lock is free then.
+    # shellcheck disable=SC2046 # one process
+    kill -KILL $(cat "/proc/$machine/task/$machine/children") 2>/dev/null || true
     wait "$machine" 2>/dev/null || true
     say "machine for $name: power cut, second boot"
 }
