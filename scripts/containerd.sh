@@ -1,5 +1,5 @@
-# containerd 2.x for the tests, built from its Go modules: Debian's unstable has it, and drops each version for the next.
-# Sourced by setup.sh.
+# containerd 2.x for the tests, built from its Go modules: Debian's unstable has it, and drops each version for the
+# next. Sourced by setup.sh.
 
 CONTAINERD_2=$STATE_DIR/containerd-2
 CONTAINERD_2_MODULE=$CHECKOUT/scripts/containerd-2
@@ -15,9 +15,10 @@ install_containerd_2() {
     (
         go_environment "$folder"
         cd "$CONTAINERD_2_MODULE" && go build -trimpath -buildvcs=false \
-            -ldflags "-s -w -X $source/version.Version=$CONTAINERD_2_VERSION" -o "$CONTAINERD_2/usr/bin/" "$source"/cmd/{containerd,containerd-shim-runc-v2,ctr} \
+            -ldflags "-s -w -X $source/version.Version=$CONTAINERD_2_VERSION" \
+            -o "$CONTAINERD_2/usr/bin/" "$source"/cmd/{containerd,containerd-shim-runc-v2,ctr} \
             2> >(grep -v '^go: downloading' >&2)
-    )
+    ) || die "containerd $CONTAINERD_2_VERSION is not built: Go needs the proxy of modules that GOPROXY names"
     remove_go_folder "$folder"
     go_digest "$CONTAINERD_2_MODULE" >"$CONTAINERD_2/VERSION"
     say "containerd $CONTAINERD_2_VERSION is built: $((SECONDS - started)) s"

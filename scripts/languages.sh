@@ -1,8 +1,8 @@
 # Toolchains of the languages that docs/languages.md shows, for its test only. Sourced by `setup.sh --languages`.
 #
-# All of them are unpacked below .cwasi/ and never installed: clang is Debian's package, as Go is (unpacked.sh), Zig and node come as
-# Python wheels (with a Python that is unpacked for pip alone), AssemblyScript by node's npm. Versions and digests of the
-# latter are in scripts/languages. pip and npm ask the index that this machine is configured for.
+# All of them are unpacked below .cwasi/ and never installed: clang is Debian's package, as Go is (unpacked.sh), Zig and
+# node come as Python wheels (with a Python that is unpacked for pip alone), AssemblyScript by node's npm. Versions and
+# digests of the latter are in scripts/languages. pip and npm ask the index that this machine is configured for.
 
 LANGUAGES_DIR=$STATE_DIR/languages
 LOCKS=$CHECKOUT/scripts/languages

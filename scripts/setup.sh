@@ -2,8 +2,8 @@
 # Installs missing tools for building, testing and the demo. Debian 12 and 13, as root.
 #
 # - Build dependencies come as ordinary packages; nothing is removed or started.
-# - containerd, runc, busybox, Redis and what only tests need are only unpacked, below .cwasi/: their packages would start
-#   services or replace what the machine has.
+# - containerd, runc, busybox, Redis and what only tests need are only unpacked, below .cwasi/: their packages would
+#   start services or replace what the machine has.
 # - WasmEdge 0.14.1 is Debian 13's package; Debian 12 gets Debian 13 as an extra source with a low priority.
 #   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.
 #
@@ -11,7 +11,8 @@
 # documentation's pages need. Besides:
 #
 #   --check      only says what is missing (exit code 1 when something is)
-#   --tests      what the tests need: further packages, two more containerds (one is built, with Go), Valkey, NSD, a registry of images
+#   --tests      what the tests need: further packages, two more containerds (one is built, with Go), Valkey, NSD, a
+#                registry of images
 #   --languages  the same, and the toolchains of the languages that docs/languages.md shows
 #   --video      ffmpeg, which the demo films with, as the tests do
 #   --lint       builds and installs the tools of the other checks (tools.sh)

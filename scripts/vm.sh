@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2. Its first
-# process is tests/vm/init, or Debian 13's systemd for a test with the line "# needs: systemd".
+# Runs tests/vm/NAME.sh as root in a machine of its own: QEMU without KVM, Debian 13's cloud kernel, cgroup v2. Its
+# first process is tests/vm/init, or Debian 13's systemd for a test with the line "# needs: systemd".
 # The machine has the runtime of target/debug (PROFILE=release: target/release), containerd 1.7, runc, busybox and the
 # function tests/vm/act.wat, in memory. For a test with the line "# needs: power cut" it also has a disk, /var/lib. Its
 # power is cut when the test says "cut", and it boots again with the same disk.
@@ -139,12 +139,13 @@ add_units() {
     install -m 644 "$CHECKOUT"/deploy/systemd/*.service "$SYSTEMD"/usr/lib/systemd/system/*.target "$root/etc/systemd/system/"
 }
 
-# One machine, until it ends or its time is over. Its console is appended to the log.
+# One machine, until it ends or its time is over; a signal to this script's processes ends it too. Its console is
+# appended to the log.
 boot() {
     local name=$1 log=$2 disk=$VM_DIR/$1.img
     local devices=()
     [ ! -e "$disk" ] || devices=(-drive "file=$disk,format=raw,if=none,id=disk" -device "nvme,drive=disk,serial=1")
-    LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu exec timeout --kill-after=5 "$VM_SECONDS" \
+    LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu exec timeout --foreground --kill-after=5 "$VM_SECONDS" \
         "$QEMU/usr/bin/${MACHINE[0]}" "${MACHINE[@]:1}" -L "$QEMU/firmware" -accel tcg,thread=multi -smp 2 -m 3G -nic none \
         -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append "console=$CONSOLE quiet panic=-1" -no-reboot \
         -display none -monitor none -chardev "file,id=console,path=$log,append=on" -serial chardev:console \

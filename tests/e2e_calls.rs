@@ -33,8 +33,8 @@ fn secondary(scene: &Scene, id: &str, guest: &str, annotations: &[(&str, &str)])
     scene.start(run);
 }
 
-/// Starts a guest whose call keeps the one worker of `svc`, which has no place to wait in: again, when a look whether it
-/// does was in its way.
+/// Starts a guest whose call keeps the one worker of `svc`, which has no place to wait in: again, when a look whether
+/// it does was in its way.
 fn keep_busy(scene: &Scene, guest: &str, args: &[&str]) -> Running {
     let start = |tries: u32| {
         let run = scene.guest(&format!("p-{tries}"), guest).args(args.iter().copied());

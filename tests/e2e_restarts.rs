@@ -1,5 +1,5 @@
-//! End to end on every containerd that is supported: containerd is killed and comes back, everything is killed at once, and
-//! the runtime is upgraded.
+//! End to end on every containerd that is supported: containerd is killed and comes back, everything is killed at once,
+//! and the runtime is upgraded.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 

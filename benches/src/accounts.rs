@@ -107,8 +107,8 @@ pub fn charged(namespace: &str) -> Result<(f64, usize)> {
     Ok((total, count))
 }
 
-/// Bytes of one cgroup, by the files of version 1 or 2: pages of its processes, files, and the kernel's memory for them.
-/// The counter (`memory.usage_in_bytes`, `memory.current`) has more: the kernel charges up to 64 pages for each
+/// Bytes of one cgroup, by the files of version 1 or 2: pages of its processes, files, and the kernel's memory for
+/// them. The counter (`memory.usage_in_bytes`, `memory.current`) has more: the kernel charges up to 64 pages for each
 /// processor ahead, to the cgroups that used memory last.
 fn charge(cgroup: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(cgroup.join(name)).ok();

@@ -50,7 +50,7 @@ pub fn read(reports: &[PathBuf]) -> Result<Vec<Vec<Ours>>> {
     reports.iter().map(one).collect()
 }
 
-/// The cases of the present runs, in their job, beside those of the base.
+/// The cases of the present runs, in their order, beside those of the base.
 #[must_use]
 pub fn changes(base: &[Vec<Ours>], present: &[Vec<Ours>]) -> Vec<Change> {
     let mut changes: Vec<Change> = Vec::new();

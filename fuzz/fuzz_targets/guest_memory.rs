@@ -1,8 +1,8 @@
 //! Host functions and the pointers, lengths, handles and regions that a guest passes to them (`host-functions`).
 //!
 //! A guest of a few pages calls them in any order, with arguments that point near each other, near the memory's end, or
-//! anywhere. The memory checks what `PagedMemory` promises: pages that a host function replaces lie inside of it, and no
-//! region overlaps another.
+//! anywhere. The memory checks what `PagedMemory` promises: pages that a host function replaces lie inside of it, and
+//! no region overlaps another.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,7 +1,8 @@
 //! Bounds what a decoder allocates.
 //!
-//! The allocator counts. [`bounded`] ends the process when more is allocated at a time than it allows, so that libFuzzer
-//! keeps the input. Without this, a length that is taken from the input shows only where the machine runs out of memory.
+//! The allocator counts. [`bounded`] ends the process when more is allocated at a time than it allows, so that
+//! libFuzzer keeps the input. Without this, a length that is taken from the input shows only where the machine runs out
+//! of memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,7 +15,8 @@ static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes that any decoder may take: tables of its parser, messages of its errors.
 const BASE: usize = 256 << 10;
 
-/// What the protobuf crate reserves for a field before it checks whether so many bytes follow: its READ_RAW_BYTES_MAX_ALLOC.
+/// What the protobuf crate reserves for a field before it checks whether so many bytes follow: its
+/// READ_RAW_BYTES_MAX_ALLOC.
 pub const PROTOBUF: usize = 10_000_000;
 /// What the validator of modules reserves for a section before it reads it: a million imports of 160 bytes, in a table
 /// of the next power of two.

@@ -102,7 +102,8 @@ pub fn dns_answer(bytes: &[u8], id: u16, name: &str, kind: RecordKind) -> Option
     }
 }
 
-/// `vm::sockets::names`: addresses of a name in a file of hosts; servers of a `resolv.conf`, and what they are asked for.
+/// `vm::sockets::names`: addresses of a name in a file of hosts; servers of a `resolv.conf`, and what they are asked
+/// for.
 pub fn names(hosts: &str, servers: &str, name: &str) -> (Vec<IpAddr>, Vec<IpAddr>, Vec<String>) {
     let servers = Servers::read(servers);
     let candidates = servers.candidates(name);

@@ -141,8 +141,8 @@ pub trait Dispatch {
         false
     }
 
-    /// W3C trace context of the running code, which differs from its invocation's within an embedded or linked call of a
-    /// recorded trace; `None` = the invocation's.
+    /// W3C trace context of the running code, which differs from its invocation's within an embedded or linked call of
+    /// a recorded trace; `None` = the invocation's.
     fn traceparent(&self) -> Option<String> {
         None
     }

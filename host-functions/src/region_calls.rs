@@ -39,13 +39,13 @@ pub fn region_share<M: PagedMemory>(
     regions.share(memory, pages).map_err(|fault| fault.errno(host))
 }
 
-/// `region_seal(ptr, len) -> errno`: the first `len` bytes of the open region at `ptr` are final, and the region's pages
-/// behind them become zero; or the payload or response of `len` bytes that is mapped there can be sent on. Calls send it
-/// without copying from here on.
+/// `region_seal(ptr, len) -> errno`: the first `len` bytes of the open region at `ptr` are final, and the region's
+/// pages behind them become zero; or the payload or response of `len` bytes that is mapped there can be sent on. Calls
+/// send it without copying from here on.
 ///
 /// # Errors
-/// [`Errno::InvalidArgument`] when neither an open region of at least `len` bytes nor that starts there, when the guest has
-/// changed it, or `len` is 0;
+/// [`Errno::InvalidArgument`] when neither an open region of at least `len` bytes nor that starts there, when the guest
+/// has changed it, or `len` is 0;
 /// [`Errno::BadPointer`]; [`Errno::NotAvailable`]; [`Errno::Internal`], and then there is no such region any more.
 pub fn region_seal<M: PagedMemory>(
     host: &mut Host,

@@ -112,8 +112,8 @@ impl<M: PagedMemory> Regions<M> {
         self.touched = None;
     }
 
-    /// Everything in linear memory where other memory has been mapped, even if it is gone again or that failed, and what
-    /// lies between.
+    /// Everything in linear memory where other memory has been mapped, even if it is gone again or that failed, and
+    /// what lies between.
     #[must_use]
     pub fn touched(&self) -> Option<Range<u64>> {
         self.touched.clone()

@@ -1,8 +1,9 @@
 //! Who makes a container's cgroups, and what the OCI specification's `cgroupsPath` means to each.
 //!
 //! Runs in the launcher, which reads the settings, and in the daemon, which finds a container's cgroup by them.
-//! containerd writes `slice:prefix:name` for the systemd driver and a plain path for cgroupfs. What one driver takes for
-//! a path of the other's would put the container outside of its pod, where no limit of the pod holds, so it is an error.
+//! containerd writes `slice:prefix:name` for the systemd driver and a plain path for cgroupfs. What one driver takes
+//! for a path of the other's would put the container outside of its pod, where no limit of the pod holds, so it is an
+//! error.
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
@@ -126,8 +127,8 @@ fn expand(slice: &str) -> Option<PathBuf> {
 impl RuncOptions {
     /// Takes runc's options out of a TOML document; returns what is left of it, `None` when that is nothing.
     ///
-    /// containerd passes the options that it does not know itself on as such a document. One that cannot be read stays as it
-    /// is: its parser says why.
+    /// containerd passes the options that it does not know itself on as such a document. One that cannot be read stays
+    /// as it is: its parser says why.
     pub(super) fn take_from(body: &str) -> Result<(Self, Option<String>), String> {
         let Ok(mut table) = toml::from_str::<toml::Table>(body) else {
             return Ok((Self::default(), Some(body.to_owned())));

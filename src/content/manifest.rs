@@ -1,5 +1,5 @@
-//! What an image's documents say: its manifest or index, and its configuration. Runs in the shim daemon. Pure: bytes in,
-//! facts out; the bytes are anybody's.
+//! What an image's documents say: its manifest or index, and its configuration. Runs in the shim daemon. Pure: bytes
+//! in, facts out; the bytes are anybody's.
 
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 //! daemons; they share a folder of the cache.
 //!
 //! - `<queue>/lock`: its holder reads and changes the queue.
-//! - `<queue>/ticket-<time>-<tenant>-<daemon>-<number>`: a module that waits. Its daemon holds the file's lock, so that a ticket of
-//!   a killed daemon is known by its free lock.
+//! - `<queue>/ticket-<time>-<tenant>-<daemon>-<number>`: a module that waits. Its daemon holds the file's lock, so that
+//!   a ticket of a killed daemon is known by its free lock.
 //! - `<queue>/turn-<tenant>`: the number of the tenant's last turn.
 //!
 //! A free compiler goes to the tenant whose last turn is the longest ago. So a tenant that queues many modules delays

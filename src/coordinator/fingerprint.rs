@@ -7,8 +7,8 @@ use std::fs;
 /// Version of the engine that native code is made by and for.
 pub const ENGINE_VERSION: &str = "0.14.1";
 
-/// How `cwasi-sandbox compile` calls the engine's compiler. Change it with every other way of calling it, and with every
-/// other change to the bytes that are compiled.
+/// How `cwasi-sandbox compile` calls the engine's compiler. Change it with every other way of calling it, and with
+/// every other change to the bytes that are compiled.
 pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";
 
 /// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.

@@ -1,7 +1,7 @@
 //! What a guest's code does with calls (paper Algorithms 2 and 4): start, wait, drop, emit. Runs in a worker.
 //!
-//! [`Dispatcher::start`] returns after the call was sent; [`Dispatcher::wait`] takes the end of one. The worker receives
-//! answers during any wait. [`Dispatcher::call`] is both, and keeps no copy of the payload.
+//! [`Dispatcher::start`] returns after the call was sent; [`Dispatcher::wait`] takes the end of one. The worker
+//! receives answers during any wait. [`Dispatcher::call`] is both, and keeps no copy of the payload.
 //!
 //! Invariant: every error after the start is the end of that call, so a fan-out gets a result for every branch.
 

@@ -4,8 +4,8 @@
 //! There is no trait of modes, because a worker knows one kind of connection. [`local`] implements both ends of it: the
 //! caller's end in its worker, and the callee's end in sandbox init ([`local::receiver`]) and its workers
 //! ([`local::shared_connections`]). A networked route is such a connection to the caller's own shim; the crate
-//! `cwasi_networked` runs in the shims of both hosts. An embedded call moves no data between processes; the engine makes
-//! it (`vm::trampoline`). All three modes pass the same suite, through the dispatcher (`tests/conformance`).
+//! `cwasi_networked` runs in the shims of both hosts. An embedded call moves no data between processes; the engine
+//! makes it (`vm::trampoline`). All three modes pass the same suite, through the dispatcher (`tests/conformance`).
 
 mod call;
 pub mod causes;

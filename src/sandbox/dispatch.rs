@@ -20,7 +20,8 @@ pub struct FunctionCalls<R> {
     embedded: EmbeddedCalls,
     /// Of the running embedded call, if it is traced.
     spans: Option<NestedSpans>,
-    /// The running linked calls of a recorded trace, outermost first. They run within the embedded call, if there is one.
+    /// The running linked calls of a recorded trace, outermost first. They run within the embedded call, if there is
+    /// one.
     linked: Vec<TracedLink>,
 }
 

@@ -1,5 +1,5 @@
-//! The state that a function's process inherits from its builder, inside the container. Sandbox init owns it; the workers
-//! that init forks use their copy.
+//! The state that a function's process inherits from its builder, inside the container. Sandbox init owns it; the
+//! workers that init forks use their copy.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -17,8 +17,8 @@ use cwasi_host::readiness;
 
 /// Most reads of the counter after an event, and the pauses between them. cgroup v1 sends the event before it counts.
 const READS_V1: (u32, Duration) = (40, Duration::from_millis(50));
-/// With cgroup v2 the event that memory is short comes at once, and that of the kill up to 10 ms later. systemd removes a
-/// scope, and its counter, when the scope's last process has ended.
+/// With cgroup v2 the event that memory is short comes at once, and that of the kill up to 10 ms later. systemd removes
+/// a scope, and its counter, when the scope's last process has ended.
 const READS_V2: (u32, Duration) = (20, Duration::from_millis(1));
 /// Longest `memory.events`, in bytes; the kernel writes six short lines.
 const EVENTS_MAX: usize = 4096;

@@ -1,8 +1,8 @@
 //! Runtime options from containerd: they name the node's configuration. Runs in the launcher.
 //!
 //! They arrive on the standard input of `start` in one of three shapes: nothing, a protobuf `Any` (containerd 1.6 to
-//! 2.2), or `BootstrapParams` as JSON (2.3 and later). `runtimeoptions.v1.Options` apply to this runtime, and the fields
-//! of `runc.v1.Options` about cgroups.
+//! 2.2), or `BootstrapParams` as JSON (2.3 and later). `runtimeoptions.v1.Options` apply to this runtime, and the
+//! fields of `runc.v1.Options` about cgroups.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;

@@ -2,8 +2,8 @@
 //!
 //! Within a host a deadline is a moment of this clock ([`Deadline`]) from the guest's call to the callee's guest. It is
 //! converted where it leaves these processes: to the time that is left in what goes to another host or is a request
-//! (`wire::remaining`), to an [`Instant`] in the host functions' crate and tokio, and to a number in the messages and the
-//! shared memory of one host.
+//! (`wire::remaining`), to an [`Instant`] in the host functions' crate and tokio, and to a number in the messages and
+//! the shared memory of one host.
 
 use std::time::{Duration, Instant, SystemTime};
 

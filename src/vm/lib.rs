@@ -1,5 +1,5 @@
-//! The engine behind the traits of [`engine`]: load a module's native code, make instances, run one invocation in each. Runs in
-//! workers, and in the builder, which loads the module before the container exists.
+//! The engine behind the traits of [`engine`]: load a module's native code, make instances, run one invocation in each.
+//! Runs in workers, and in the builder, which loads the module before the container exists.
 //!
 //! Invariant: one thread. The engine's signal handling does not survive traps on several threads.
 //!

@@ -27,9 +27,9 @@ const LABEL_MAX: usize = 63;
 pub const SOCKET_FUNCTIONS: [(&str, &[u32]); 4] =
     [("sock_accept", &[3]), ("sock_recv", &[6]), ("sock_send", &[5]), ("sock_shutdown", &[2])];
 
-/// The engine's own socket functions, with the numbers of `i32` parameters that they have; two numbers are two versions.
-/// The engine takes a function of another type for the newer version and reads parameters that the guest did not pass, so no other
-/// type may come through.
+/// The engine's own socket functions, with the numbers of `i32` parameters that they have; two numbers are two
+/// versions. The engine takes a function of another type for the newer version and reads parameters that the guest did
+/// not pass, so no other type may come through.
 pub const SOCKET_EXTENSIONS: [(&str, &[u32]); 23] = [
     ("sock_open", &[3]),
     ("sock_open_v2", &[3]),
@@ -196,8 +196,8 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// An address that leads to the host itself, its links, many hosts or a cloud's metadata service. Names of others do not
-/// stand for one.
+/// An address that leads to the host itself, its links, many hosts or a cloud's metadata service. Names of others do
+/// not stand for one.
 #[must_use]
 pub fn is_special(address: IpAddr) -> bool {
     let address = address.to_canonical();

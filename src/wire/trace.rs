@@ -111,8 +111,8 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads a `traceparent` (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is invalid. Of a later
-    /// version, the fields of version 00 count.
+    /// Reads a `traceparent` (<https://www.w3.org/TR/trace-context/#traceparent-header>); `None` if it is invalid. Of a
+    /// later version, the fields of version 00 count.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let fields = text.get(..TRACEPARENT_LEN)?;

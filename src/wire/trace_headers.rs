@@ -1,7 +1,7 @@
 //! The two headers of W3C trace context as calls carry them: `traceparent` and `tracestate`. Pure data.
 //!
-//! `tracestate` belongs to the tracing systems of a request's clients. This runtime reads nothing from it, adds nothing to
-//! it, and passes it on, to callees and into spans.
+//! `tracestate` belongs to the tracing systems of a request's clients. This runtime reads nothing from it, adds nothing
+//! to it, and passes it on, to callees and into spans.
 
 use super::trace::TraceContext;
 

@@ -1,4 +1,5 @@
-//! Requests that a test blocks in the suite's callee: it waits for them to arrive there, and says when they are answered.
+//! Requests that a test blocks in the suite's callee: it waits for them to arrive there, and says when they are
+//! answered.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

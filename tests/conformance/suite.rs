@@ -1,5 +1,5 @@
-//! The cases. `conformance!(Fixture)` makes a test of each that holds in every mode, `apart_conformance!(Fixture)` one of
-//! each that needs a callee with a process of its own.
+//! The cases. `conformance!(Fixture)` makes a test of each that holds in every mode, `apart_conformance!(Fixture)` one
+//! of each that needs a callee with a process of its own.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -2,8 +2,8 @@
 //! shims and containerd itself are killed or paused, and what must be restarted by its owner is. Every call is
 //! accounted for, from both sides ([`account`]), and at the end nothing is left.
 //!
-//! `CWASI_SOAK_SECONDS` is the time for the three containerds together (60), `CWASI_SOAK_SEED` the seed of the faults; it
-//! is printed. The tables go to `target/soak`. `make soak MINUTES=n` runs it for longer.
+//! `CWASI_SOAK_SECONDS` is the time for the three containerds together (60), `CWASI_SOAK_SEED` the seed of the faults;
+//! it is printed. The tables go to `target/soak`. `make soak MINUTES=n` runs it for longer.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 

@@ -115,8 +115,8 @@ pub fn slow() -> String {
     )
 }
 
-/// A command: "x…" says "err" on stdout and "why" on stderr and exits with 5, "t…" says "why" and traps, anything else is
-/// written back after "got:".
+/// A command: "x…" says "err" on stdout and "why" on stderr and exits with 5, "t…" says "why" and traps, anything else
+/// is written back after "got:".
 const COMMAND: &str = r#"(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))

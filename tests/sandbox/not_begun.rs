@@ -1,4 +1,5 @@
-//! Calls that no worker has begun: a worker's death is not their error, and where the function ends they can go elsewhere.
+//! Calls that no worker has begun: a worker's death is not their error, and where the function ends they can go
+//! elsewhere.
 
 use cwasi_abi::Errno;
 use cwasi_sandbox::worker_table::Phase;

@@ -29,9 +29,9 @@ fn errno(code: i32) -> Errno {
     Errno::from_code(code).unwrap()
 }
 
-/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the workers' wake-up,
-/// copies of stdin and stdout to return to, what watches its callers and init, as the leader and as a follower, and the page map by
-/// which instances are renewed.
+/// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the
+/// workers' wake-up, copies of stdin and stdout to return to, what watches its callers and init, as the leader and as a
+/// follower, and the page map by which instances are renewed.
 pub const IDLE_DESCRIPTORS: usize = 12;
 
 fn idle_descriptors(function: &Function<'_>, worker: usize, callers: usize) -> Vec<(i32, PathBuf)> {

@@ -1,5 +1,6 @@
-//! Who uses whom: the crates' table of `docs/architecture.md`, read from the manifests, and no circles between the files
-//! of a crate, read from the source. A circle may hide where the source is no syntax tree (in a macro); none is made up.
+//! Who uses whom: the crates' table of `docs/architecture.md`, read from the manifests, and no circles between the
+//! files of a crate, read from the source. A circle may hide where the source is no syntax tree (in a macro); none is
+//! made up.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 

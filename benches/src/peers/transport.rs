@@ -20,7 +20,8 @@ pub trait Transport {
     /// When the server is gone or saw other bytes.
     fn call(&mut self, payload: &Payload) -> Result<u64>;
 
-    /// Sends the payloads, to one server each as far as there are as many, and waits for all answers; when the last server had its.
+    /// Sends the payloads, to one server each as far as there are as many, and waits for all answers; when the last
+    /// server had its.
     ///
     /// # Errors
     /// As [`Self::call`].

@@ -1,4 +1,5 @@
-//! `cwasi deploy FILE`: makes the containers of a workflow's secondaries those that the file says, and leaves them running.
+//! `cwasi deploy FILE`: makes the containers of a workflow's secondaries those that the file says, and leaves them
+//! running.
 
 use std::process::ExitCode;
 

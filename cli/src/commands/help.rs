@@ -1,5 +1,5 @@
-//! What `--help` and the manual pages say beside the arguments: examples of the main verbs, and where the options of every
-//! verb are described.
+//! What `--help` and the manual pages say beside the arguments: examples of the main verbs, and where the options of
+//! every verb are described.
 
 use clap::{Command, CommandFactory as _};
 

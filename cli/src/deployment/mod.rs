@@ -2,7 +2,8 @@
 //!
 //! - [`platform`]: what it needs of the place where functions run; `node`: one containerd; `local`: processes of this
 //!   user.
-//! - `containers`: plans, creates and starts one; `removal`: ends and removes them; `secondaries`: starts all secondaries.
+//! - `containers`: plans, creates and starts one; `removal`: ends and removes them; `secondaries`: starts all
+//!   secondaries.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
 //! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
 //! - [`log_file`]: reads a function's log across its files.

@@ -12,8 +12,8 @@ use crate::failure::Failure;
 use crate::workflow::{Function, Role};
 
 impl<'a, P: Platform> Deployment<'a, P> {
-    /// Removes the workflow's containers that the file does not have: of functions that left it, and beyond the replicas.
-    /// Returns their ids.
+    /// Removes the workflow's containers that the file does not have: of functions that left it, and beyond the
+    /// replicas. Returns their ids.
     ///
     /// # Errors
     /// The first one that cannot be removed.
@@ -65,8 +65,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         outcome
     }
 
-    /// Removes what a start leaves that was interrupted in containerd: it goes on for a moment, and makes the function's
-    /// log again.
+    /// Removes what a start leaves that was interrupted in containerd: it goes on for a moment, and makes the
+    /// function's log again.
     pub async fn clear_late_starts(&self) {
         if self.creating.load(Ordering::Relaxed) > 0 {
             let workflow = [("cwasi.workflow".to_owned(), self.workflow.name.clone())].into();

@@ -1,5 +1,5 @@
-//! A function's log for clients: lines of the files that `cwasi deploy` keeps, as OpenFaaS names their parts. Runs in the
-//! gateway, on threads for blocking work.
+//! A function's log for clients: lines of the files that `cwasi deploy` keeps, as OpenFaaS names their parts. Runs in
+//! the gateway, on threads for blocking work.
 //!
 //! Invariants: only clients that have proved who they are read logs. Streams, their time and the length of a line are
 //! bounded, and no log is held in memory.

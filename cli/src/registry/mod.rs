@@ -89,8 +89,8 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// The place that `tag` (`REGISTRY/NAME:TAG`) names. `plain_http` = `None` speaks HTTP to registries on this machine
-    /// and HTTPS to all others, as Docker and containerd do. May run a credential helper, and waits for it.
+    /// The place that `tag` (`REGISTRY/NAME:TAG`) names. `plain_http` = `None` speaks HTTP to registries on this
+    /// machine and HTTPS to all others, as Docker and containerd do. May run a credential helper, and waits for it.
     ///
     /// # Errors
     /// When `tag` names no registry, or stored credentials cannot be read.
@@ -117,8 +117,8 @@ impl Repository {
         Ok(Self { reference, client, plain_http, auth, docker_config })
     }
 
-    /// Uploads what the registry does not have of an image, and gives it its name. `warn` gets a text for the user if the
-    /// password goes to another host than the registry's.
+    /// Uploads what the registry does not have of an image, and gives it its name. `warn` gets a text for the user if
+    /// the password goes to another host than the registry's.
     ///
     /// # Errors
     /// When the registry does not answer, or refuses it.
@@ -234,7 +234,8 @@ fn printable(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(QUOTED_MAX).collect()
 }
 
-/// The tag as a registry's client reads it. Docker's rule tells a registry from a folder: a dot, a port, or `localhost`.
+/// The tag as a registry's client reads it. Docker's rule tells a registry from a folder: a dot, a port, or
+/// `localhost`.
 fn reference(tag: &str) -> Result<Reference, RegistryError> {
     let wrong =
         |problem: &str| RegistryError::Tag { tag: tag.to_owned(), problem: problem.to_owned() };

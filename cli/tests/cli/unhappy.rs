@@ -1,5 +1,5 @@
-//! Every verb when something is wrong: arguments, files, the node's configuration, containerd, functions. A verb without
-//! a row here fails `every_verb_has_a_row`.
+//! Every verb when something is wrong: arguments, files, the node's configuration, containerd, functions. A verb
+//! without a row here fails `every_verb_has_a_row`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Begins the traces of a caller of the host and records its side of the calls. Runs where [`super::HostCaller`] does.
 //!
-//! Invariant: who sends a trace context decides about recording only if the operator says so, and then at a bounded rate
-//! ([`Spans`]).
+//! Invariant: who sends a trace context decides about recording only if the operator says so, and then at a bounded
+//! rate ([`Spans`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A stream that fails when its peer takes no bytes for too long. hyper bounds the wait for a request, not for a client
 //! that does not read its response.
 //!
-//! It also lingers: what a client still sends after a response that refused its body is read and dropped for a while. The
-//! kernel would answer unread bytes with a reset, and the client might lose the response.
+//! It also lingers: what a client still sends after a response that refused its body is read and dropped for a while.
+//! The kernel would answer unread bytes with a reset, and the client might lose the response.
 
 use std::io;
 use std::pin::Pin;

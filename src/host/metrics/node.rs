@@ -2,8 +2,8 @@
 //! that read them, and in the process that removes a group.
 //!
 //! Invariants:
-//! - Counts never fall: a group's counts are either in its own files or in the node's sums. Readers and the process that
-//!   moves them hold one lock.
+//! - Counts never fall: a group's counts are either in its own files or in the node's sums. Readers and the process
+//!   that moves them hold one lock.
 //! - The number of edges and functions is bounded. Further ones are counted together under the name [`OTHERS`].
 
 use std::collections::BTreeMap;

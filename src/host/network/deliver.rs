@@ -1,4 +1,5 @@
-//! Runs one network call in one of this daemon's instances; [`reply`](super::reply) answers it. Runs in the shim daemon.
+//! Runs one network call in one of this daemon's instances; [`reply`](super::reply) answers it. Runs in the shim
+//! daemon.
 //!
 //! The call is decided ([`RedisSession::decide`]) before it runs, so a given-up or duplicate call is dropped.
 //! Afterwards its end is published, as long as its caller waits. A cancelled call frees its transfer slot; a running

@@ -75,12 +75,12 @@ impl CallReply {
         while Instant::now() < self.deadline {
             let Ok(session) = self.inner.link.session(self.deadline).await else { return };
             let delivery = match &ended {
-                Err(failure) => self.failed(&session, failure).await,
+                Err(failure) => self.publish_failure(&session, failure).await,
                 Ok(CallResponse { payload: Payload::Inline(bytes), metadata }) => {
                     let payload = network::Payload::of_bytes(bytes.clone());
-                    self.ended(&session, payload, metadata).await
+                    self.publish_response(&session, payload, metadata).await
                 }
-                Ok(response) => self.ended_with(&session, response, cancelled).await,
+                Ok(response) => self.publish_large_response(&session, response, cancelled).await,
             };
             if delivery != AnswerDelivery::RedisAway {
                 return;
@@ -89,11 +89,11 @@ impl CallReply {
         }
         // A timeout is published once: the caller may wait a little longer than this shim.
         if let (Err(failure), Ok(session)) = (&ended, self.inner.link.session_now()) {
-            self.failed(&session, failure).await;
+            self.publish_failure(&session, failure).await;
         }
     }
 
-    async fn ended(
+    async fn publish_response(
         &self,
         session: &RedisSession,
         payload: network::Payload,
@@ -103,7 +103,7 @@ impl CallReply {
         self.publish(session, AnswerKind::ANSWER_ENDED, status, payload).await
     }
 
-    async fn failed(&self, session: &RedisSession, failure: &Failure) -> AnswerDelivery {
+    async fn publish_failure(&self, session: &RedisSession, failure: &Failure) -> AnswerDelivery {
         let (outcome, message) = (failure.error.outcome(), message_of(&failure.error));
         let kind = AnswerKind::ANSWER_ENDED;
         let mut answer = Answer::of(&self.inner.replies, self.id, kind, outcome, message);
@@ -112,7 +112,7 @@ impl CallReply {
     }
 
     /// Publishes a large response and sends its chunks while the caller's shim takes them.
-    async fn ended_with(
+    async fn publish_large_response(
         &self,
         session: &RedisSession,
         response: &CallResponse,
@@ -128,7 +128,7 @@ impl CallReply {
             }
         };
         let claim = network::Payload::of_claim(chunks.claim().clone());
-        let delivery = self.ended(session, claim, metadata).await;
+        let delivery = self.publish_response(session, claim, metadata).await;
         if delivery != AnswerDelivery::Delivered {
             return delivery;
         }

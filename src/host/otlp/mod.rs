@@ -1,8 +1,8 @@
-//! Exports spans as OTLP over HTTP (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>). Runs in the shim daemon, and in
-//! processes of the host that call functions.
+//! Exports spans as OTLP over HTTP (<https://opentelemetry.io/docs/specs/otlp/#otlphttp>). Runs in the shim daemon, and
+//! in processes of the host that call functions.
 //!
-//! Invariant: an absent or slow receiver delays no call. Waiting spans are bounded in number and in time; the others are
-//! counted and logged.
+//! Invariant: an absent or slow receiver delays no call. Waiting spans are bounded in number and in time; the others
+//! are counted and logged.
 
 mod message;
 mod receiver;

@@ -1,8 +1,8 @@
-//! Spans of a group's functions, from all workers' reports into a file and to the exporter. Runs in the shim daemon, and
-//! in processes of the host that call functions.
+//! Spans of a group's functions, from all workers' reports into a file and to the exporter. Runs in the shim daemon,
+//! and in processes of the host that call functions.
 //!
-//! A file holds one JSON document a line: a [`RecordedSpan`], or `{"dropped":n}`. It is written at most once a second, and
-//! when a container ends. A full file replaces the one before it, so that both together are bounded.
+//! A file holds one JSON document a line: a [`RecordedSpan`], or `{"dropped":n}`. It is written at most once a second,
+//! and when a container ends. A full file replaces the one before it, so that both together are bounded.
 //!
 //! Invariant: reports come from sandboxes. Their number, rate, texts and moments are bounded, and the service's name is
 //! the shim's own.

@@ -166,7 +166,8 @@ pub fn open_frame<E: Enveloped>(
     Ok(ReceivedFrame { envelope, payload, extra })
 }
 
-/// The payload that a frame announces, and the descriptors before its segment's. A peer may lend us segments if `lends`.
+/// The payload that a frame announces, and the descriptors before its segment's. A peer may lend us segments if
+/// `lends`.
 fn open_payload(
     payload: PayloadRef<'_>,
     mut descriptors: Vec<OwnedFd>,

@@ -207,8 +207,8 @@ impl Receiver {
         accepted
     }
 
-    /// Takes no further request: callers get "unreachable" and try elsewhere. What they have sent can be read, and after
-    /// it each connection ends.
+    /// Takes no further request: callers get "unreachable" and try elsewhere. What they have sent can be read, and
+    /// after it each connection ends.
     pub fn refuse_requests(&self) {
         for connection in self.connections.values() {
             seqpacket::refuse_further(connection.fd.as_fd());

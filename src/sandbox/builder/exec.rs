@@ -1,8 +1,8 @@
 //! `exec`: one more process in a native container that runs.
 //!
 //! libcontainer's tenant builder joins the namespaces and the cgroup. It reads its input from files that belong to the
-//! container and leaves sockets beside them, so it gets a copy of the container's state in a directory of this builder's
-//! own. What it does other than runc is done here:
+//! container and leaves sockets beside them, so it gets a copy of the container's state in a directory of this
+//! builder's own. What it does other than runc is done here:
 //!
 //! - A process without capabilities, rlimits, AppArmor profile or OOM score of its own has the container's.
 //! - libcontainer forgets the container's seccomp profile. [`TenantExecutor`] installs it, before it gives up the

@@ -1,8 +1,8 @@
 //! The mounts of a function's container, without those that only native programs use. Runs in the builder.
 //!
-//! A guest sees its image's files and the operator's mounts (`docs/files.md`). The processes that run it need `/dev`, and
-//! of `/proc` what belongs to processes. Each other file system of the kernel would take time at the start, memory for as
-//! long as the function is there, and give a compromised worker one more way into the kernel.
+//! A guest sees its image's files and the operator's mounts (`docs/files.md`). The processes that run it need `/dev`,
+//! and of `/proc` what belongs to processes. Each other file system of the kernel would take time at the start, memory
+//! for as long as the function is there, and give a compromised worker one more way into the kernel.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use libcontainer::oci_spec::runtime::{Mount, Spec};
 
 /// File systems that no process of a function opens.
 const UNUSED: [&str; 5] = ["cgroup", "cgroup2", "devpts", "mqueue", "sysfs"];
-/// Where a tmpfs is mounted that guests do not see. A mount in it is made in the image's folder instead, where they see it.
+/// Where a tmpfs is mounted that guests do not see. A mount in it is made in the image's folder instead, where they see
+/// it.
 const UNUSED_TMPFS: [&str; 2] = ["/dev/shm", "/run"];
 const PROC: &str = "/proc";
 /// Option of a `proc` that shows processes only (Linux 5.8).

@@ -166,9 +166,9 @@ fn makes_network(spec: &Spec) -> bool {
     namespaces.unwrap_or_default().iter().any(is_new)
 }
 
-/// Raises the limit of descriptors of a function that has containerd's default. The kernel compares the descriptors that
-/// are on their way for all of a user's processes with it, so at 1,024 a few functions with unread answers keep all others
-/// from sending segments. Any other limit stays.
+/// Raises the limit of descriptors of a function that has containerd's default. The kernel compares the descriptors
+/// that are on their way for all of a user's processes with it, so at 1,024 a few functions with unread answers keep
+/// all others from sending segments. Any other limit stays.
 fn raise_descriptors(spec: &mut Spec) {
     let Some(process) = spec.process_mut() else { return };
     let Some(mut limits) = process.rlimits().clone() else { return };

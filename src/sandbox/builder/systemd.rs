@@ -1,7 +1,8 @@
 //! What libcontainer's systemd manager leaves undone for a container whose cgroup is a scope.
 //!
-//! - It hands limits to systemd, which puts them in force when it comes round to it. So they are written into the scope's
-//!   files too, as runc does, before the workload starts; and with them those that it does not pass on (huge pages).
+//! - It hands limits to systemd, which puts them in force when it comes round to it. So they are written into the
+//!   scope's files too, as runc does, before the workload starts; and with them those that it does not pass on (huge
+//!   pages).
 //! - systemd refuses its list of processors (`AllowedCPUs` as numbers instead of bytes). So libcontainer gets none.
 //! - An update of other processor limits without a quota takes the quota away. So the present one is said again.
 

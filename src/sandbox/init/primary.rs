@@ -68,8 +68,8 @@ fn wait(signals: &Signals, socket: Option<&OwnedFd>, wakeup: Option<Deadline>) {
     let _interrupted = poll(&mut fds, poll_timeout(wakeup));
 }
 
-/// Passes on to the shim what the worker says. Drops `socket` once the worker closed its end: its exit follows, and only
-/// signals are waited for.
+/// Passes on to the shim what the worker says. Drops `socket` once the worker closed its end: its exit follows, and
+/// only signals are waited for.
 fn pass_on<M: Module>(sandbox: &Sandbox<M>, socket: &mut Option<OwnedFd>) {
     let Some(open) = socket else { return };
     let said = WorkerReport::read(open.as_fd(), &mut [0; WORKER_MESSAGE_MAX]);

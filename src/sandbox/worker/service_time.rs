@@ -39,8 +39,8 @@ impl ServiceTime {
         self.took.is_some_and(|took| took < SHORT_NS)
     }
 
-    /// True when the leader keeps the lead while it runs the current request: it will be back before another worker could
-    /// run what comes next, or nothing else waits (`is_only_request`, a system call) and it will be back soon.
+    /// True when the leader keeps the lead while it runs the current request: it will be back before another worker
+    /// could run what comes next, or nothing else waits (`is_only_request`, a system call) and it will be back soon.
     pub fn keeps_lead(&self, slot: WorkerSlot<'_>, is_only_request: impl FnOnce() -> bool) -> bool {
         self.keeps_processors_busy(slot) || (self.is_short() && is_only_request())
     }

@@ -27,8 +27,8 @@
 //! *leader*, sleeps on the connections. The other free workers are *followers*: they sleep until the leader or init
 //! wakes one of them to lead. Before the leader runs a request it gives up the lead, unless it will be back soon: its
 //! last request was short, and either no other request waits or all processors are busy. It also gives it up when it
-//! shares its caller's processor while another one is free. The watchdog replaces a leader that misjudged this. So these
-//! words decide how fast a request begins, and not whether it runs.
+//! shares its caller's processor while another one is free. The watchdog replaces a leader that misjudged this. So
+//! these words decide how fast a request begins, and not whether it runs.
 //!
 //! Who can write what, and what a compromised worker can do with it:
 //! - Init's page (direct reads, init's sleep, long-running requests, processors): init only. Workers cannot make it

@@ -113,7 +113,8 @@ impl<W: Word> WorkerSlot<'_, W> {
         self.inits.load(ASLEEP) != 0
     }
 
-    /// Begins the assigned work. Returns false when it must not: init has taken the work back, or the deadline has passed.
+    /// Begins the assigned work. Returns false when it must not: init has taken the work back, or the deadline has
+    /// passed.
     #[must_use]
     pub fn begin_assigned(&self) -> bool {
         let state = self.state();

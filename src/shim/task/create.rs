@@ -208,8 +208,8 @@ impl Tasks {
             stdout: request.stdout.clone(),
             stderr: request.stderr.clone(),
         };
-        // The user who waits for the plan reads there what it does. The streams stay open from here on: with the last writer's
-        // end a reader would see the end of the output.
+        // The user who waits for the plan reads there what it does. The streams stay open from here on: with the last
+        // writer's end a reader would see the end of the output.
         let open = if request.terminal { open::open_terminal } else { open::open };
         let (streams, relay) = open(&stdio, self.logged(&request.id))?;
         let progress = StartProgress::new(&request.id, &record.bundle, &streams);

@@ -19,7 +19,8 @@ const END_MAX: Duration = Duration::from_secs(30);
 
 impl Tasks {
     /// Removes a task that has ended, or one that was never started. One that is being created ends as not found, or is
-    /// removed when it was finished in that moment: containerd deletes a task whose creation it does not wait for any more.
+    /// removed when it was finished in that moment: containerd deletes a task whose creation it does not wait for any
+    /// more.
     ///
     /// # Errors
     /// When it still runs.

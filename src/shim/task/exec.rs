@@ -1,7 +1,7 @@
 //! A process beside a native container's init (`kubectl exec`, `ctr task exec`): from `Exec` to `Delete`.
 //!
-//! It is a child of the daemon, as init is, in the container's namespaces and cgroups. Its streams are opened when it is
-//! started, not before.
+//! It is a child of the daemon, as init is, in the container's namespaces and cgroups. Its streams are opened when it
+//! is started, not before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

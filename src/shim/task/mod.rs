@@ -4,8 +4,8 @@
 //! all the same: its future would be dropped in the middle, so what changes a task runs on a task of its own.
 //!
 //! - [`table`]: which tasks there are; [`container`]: one of them; [`exec`]: its other processes.
-//! - `create`, `start`, `pause`, `kill`, `exit`, `delete`, `inspect`: the verbs; `spec`, `metrics`: what some of them read;
-//!   [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
+//! - `create`, `start`, `pause`, `kill`, `exit`, `delete`, `inspect`: the verbs; `spec`, `metrics`: what some of them
+//!   read; [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user reads meanwhile;
 //!   [`rootfs`](super::rootfs): its root file system; [`stdio`]: its standard streams.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.

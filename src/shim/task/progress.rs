@@ -1,4 +1,5 @@
-//! What the user reads about a container's planning: on the container's stderr, in containerd's log and in the daemon's.
+//! What the user reads about a container's planning: on the container's stderr, in containerd's log and in the
+//! daemon's.
 
 use std::fs::File;
 use std::io::Write as _;

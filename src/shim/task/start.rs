@@ -113,8 +113,8 @@ impl Tasks {
     }
 }
 
-/// Tells an init that waits in libcontainer to go on, as libcontainer's own `start` does. Its socket is in `state`, whose path
-/// may be too long for one.
+/// Tells an init that waits in libcontainer to go on, as libcontainer's own `start` does. Its socket is in `state`,
+/// whose path may be too long for one.
 fn start_word(id: &str, state: &Path) -> Result<(), TaskError> {
     let failed = |source: io::Error| TaskError::System {
         id: id.to_owned(),

@@ -116,8 +116,8 @@ impl Tasks {
         })
     }
 
-    /// Cancels the creation of a task and waits for its end; false when no such creation was under way. A creation that is
-    /// past its slow part succeeds all the same: look for the task again.
+    /// Cancels the creation of a task and waits for its end; false when no such creation was under way. A creation that
+    /// is past its slow part succeeds all the same: look for the task again.
     ///
     /// The wait ends, because each step of a creation has a bound, and the unbounded one, compiling, is cancelled.
     pub async fn cancel_creation(&self, id: &str) -> bool {

@@ -45,7 +45,7 @@ pub struct ReusableSegment {
     dirty: usize,
 }
 
-/// One whose readers are not done.
+/// A segment that still has readers.
 #[derive(Debug)]
 pub struct LentSegment {
     segment: ReusableSegment,

@@ -109,7 +109,8 @@ pub fn prepare<I: Instance>(
     reserve(instance, kept, ahead.len(), host).map(|_has_room| ())
 }
 
-/// Allocates a block for a payload of `length` bytes, if that is not 0. Returns false when the guest has no memory for it.
+/// Allocates a block for a payload of `length` bytes, if that is not 0. Returns false when the guest has no memory for
+/// it.
 ///
 /// # Errors
 /// As [`prepare`].

@@ -3,8 +3,8 @@
 //!
 //! After a call from one compiled module into another, the caller continues with the *callee's* memories and globals:
 //! the engine sets its thread-local context on entry and does not restore it. So such a call goes through a trampoline,
-//! which the engine interprets. Before it returns, the trampoline enters the caller once more through [`HOME`], an empty
-//! function that the coordinator appended to it.
+//! which the engine interprets. Before it returns, the trampoline enters the caller once more through [`HOME`], an
+//! empty function that the coordinator appended to it.
 
 use std::num::NonZero;
 

@@ -1,13 +1,13 @@
 //! Repeats the system calls of the engine that a pause interrupts.
 //!
-//! Runs in every process of `cwasi-sandbox`. When a process is stopped and continued (`SIGSTOP`, the cgroup freezer), the
-//! kernel ends some waiting system calls with `EINTR`, although no handler has run: `epoll_wait`, and calls on sockets with
-//! a time limit (signal(7)). The engine passes that errno to the guest, whose C library takes it for a fault: a `sleep`
-//! ends in a trap. As [`super::stderr_tail`] does with `writev`, `cwasi-sandbox` exports these functions, and the engine
-//! calls them in place of libc's.
+//! Runs in every process of `cwasi-sandbox`. When a process is stopped and continued (`SIGSTOP`, the cgroup freezer),
+//! the kernel ends some waiting system calls with `EINTR`, although no handler has run: `epoll_wait`, and calls on
+//! sockets with a time limit (signal(7)). The engine passes that errno to the guest, whose C library takes it for a
+//! fault: a `sleep` ends in a trap. As [`super::stderr_tail`] does with `writev`, `cwasi-sandbox` exports these
+//! functions, and the engine calls them in place of libc's.
 //!
-//! `epoll_wait` goes on with the time that is left. The engine itself waits without end, and its timers are descriptors that
-//! run on while it is paused. A socket's time limit begins anew.
+//! `epoll_wait` goes on with the time that is left. The engine itself waits without end, and its timers are descriptors
+//! that run on while it is paused. A socket's time limit begins anew.
 #![expect(unsafe_code, reason = "functions of libc")]
 
 use std::time::Duration;

@@ -39,8 +39,8 @@ disabled_plugins = {disabled:?}
     )
 }
 
-/// The CRI plug-in. Its keys changed with containerd 2. The machine may lack `CAP_SYS_RESOURCE`, which the adjustment of
-/// scores needs.
+/// The CRI plug-in. Its keys changed with containerd 2. The machine may lack `CAP_SYS_RESOURCE`, which the adjustment
+/// of scores needs.
 fn cri_plugin(version: ContainerdVersion, dir: &Path) -> String {
     let dir = dir.display();
     let (name, head) = if version == ContainerdVersion::V2 {

@@ -27,8 +27,8 @@ const CLIENT_MOUNT: &str = "containerd-mount";
 /// Latest interruption of a start, after its begin. On a quiet machine a start takes a third of that.
 const SPAN: Duration = Duration::from_millis(300);
 
-/// Starts `count` containers one after the other, and kills `victim` a little later in each start than in the one before.
-/// Each container is then removed as its user would.
+/// Starts `count` containers one after the other, and kills `victim` a little later in each start than in the one
+/// before. Each container is then removed as its user would.
 ///
 /// # Panics
 /// When something is left of a container that is removed.

@@ -2,7 +2,8 @@
 //!
 //! - [`image`] writes OCI image archives: a root file system with modules in it, or a module as the layer.
 //! - [`guard`] runs one private containerd and takes everything down when its starter is gone;
-//!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration, [`ready`] its files.
+//!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration, [`ready`] its
+//!   files.
 //! - [`cri`] speaks to a containerd as the kubelet does.
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.

@@ -97,8 +97,8 @@ fn target(tests: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
     if sources.is_empty() { Err(format!("no test target {name}")) } else { Ok(sources) }
 }
 
-/// What may be a test's name in a file: its functions, its modules, and, for tests with a harness of their own, its texts;
-/// each behind the path of the file's module.
+/// What may be a test's name in a file: its functions, its modules, and, for tests with a harness of their own, its
+/// texts; each behind the path of the file's module.
 fn names(source: &Path) -> Vec<String> {
     let text = fs::read_to_string(source).unwrap();
     let inside = source.with_extension("");

@@ -1,11 +1,11 @@
 //! `X-Callback-Url`: a call whose answer the gateway sends to a URL of the client.
 //!
-//! A call is accepted when it lies in the [`spool`]. It is then made like any other, its answer is stored, and sent until
-//! the receiver takes it or [`ATTEMPTS_MAX`] attempts failed. A gateway that starts continues with what the spool has: a
-//! call may be made twice, and an answer may be sent twice, but neither is forgotten.
+//! A call is accepted when it lies in the [`spool`]. It is then made like any other, its answer is stored, and sent
+//! until the receiver takes it or [`ATTEMPTS_MAX`] attempts failed. A gateway that starts continues with what the spool
+//! has: a call may be made twice, and an answer may be sent twice, but neither is forgotten.
 //!
-//! Invariants: bodies of calls that wait are on disk, not in memory. Numbers of calls, of those that run, and of answers
-//! on their way are bounded. The end of each call is counted, and one that is not delivered is logged.
+//! Invariants: bodies of calls that wait are on disk, not in memory. Numbers of calls, of those that run, and of
+//! answers on their way are bounded. The end of each call is counted, and one that is not delivered is logged.
 //!
 //! - [`destination`]: where an answer may go. [`delivery`]: one POST. [`spool`]: the files.
 

@@ -3,8 +3,8 @@
 //! A call is a file `ID.call` until its answer is stored as `ID.answer`; then that until it is delivered. Each has one
 //! line of JSON, and then the bytes of the body. A file is written under another name first, so that it is whole.
 //!
-//! Invariant: one gateway uses a directory ([`Spool::open`] locks it), and changes no file of others: a directory that is
-//! not its own is refused, and it removes files of its own names only.
+//! Invariant: one gateway uses a directory ([`Spool::open`] locks it), and changes no file of others: a directory that
+//! is not its own is refused, and it removes files of its own names only.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

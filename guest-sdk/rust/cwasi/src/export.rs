@@ -171,7 +171,8 @@ unsafe fn owned(ptr: u32, len: u32) -> Payload {
         return Payload::default();
     }
     // SAFETY:
-    // - a block of the global allocator of this layout, the first `len` bytes filled by the host; no other code owns it.
+    // - a block of the global allocator of this layout, the first `len` bytes filled by the host; no other code owns
+    //   it.
     let mut block = unsafe { Block::from_raw(start, layout, len as usize) };
     block.goes_on();
     Payload::new(block)

@@ -40,8 +40,8 @@ impl<'a> CallOptions<'a> {
         Self { join: None }
     }
 
-    /// Makes the call part `part` (from 0) of `parts` that the callee handles together: those of one run of the workflow
-    /// with the same `key` (1 to 255 bytes). `parts` 0: the callee's annotation says how many there are.
+    /// Makes the call part `part` (from 0) of `parts` that the callee handles together: those of one run of the
+    /// workflow with the same `key` (1 to 255 bytes). `parts` 0: the callee's annotation says how many there are.
     #[must_use]
     pub const fn join(self, key: &'a str, parts: u32, part: u32) -> Self {
         Self { join: Some((key, parts, part)) }

@@ -223,8 +223,8 @@ impl Barrier {
         Some((group, text))
     }
 
-    /// Takes out the parts whose callers have waited long enough, each with a text that says what its group missed. To be
-    /// asked after [`Self::pop_over`].
+    /// Takes out the parts whose callers have waited long enough, each with a text that says what its group missed. To
+    /// be asked after [`Self::pop_over`].
     pub fn take_given_up(&mut self, now: u64) -> Vec<(WaitingPart, String)> {
         let mut given_up = Vec::new();
         if !self.is_due(now) {

@@ -6,7 +6,8 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use cwasi_sys::clock::{Deadline, poll_timeout};
 
-/// What a polled descriptor stands for. Workers and connections are many, so an epoll descriptor stands for all of them.
+/// What a polled descriptor stands for. Workers and connections are many, so an epoll descriptor stands for all of
+/// them.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Workers,

@@ -1,7 +1,8 @@
 //! Reports the workers and the queue to the shim, for metrics: at most once a second, and only changes. Runs in sandbox
 //! init.
 //!
-//! After the last event, init wakes once more to report the state of rest. While a worker is busy it checks once a second.
+//! After the last event, init wakes once more to report the state of rest. While a worker is busy it checks once a
+//! second.
 
 use cwasi_wire::control::FunctionReport;
 

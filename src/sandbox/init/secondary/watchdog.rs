@@ -25,8 +25,8 @@ use cwasi_wire::control::FunctionLaunch;
 #[cfg(test)]
 mod tests;
 
-/// Time between two checks in nanoseconds. After one, a caller learns that the function is overloaded. After one or two,
-/// init queues a request that no worker reads.
+/// Time between two checks in nanoseconds. After one, a caller learns that the function is overloaded. After one or
+/// two, init queues a request that no worker reads.
 const TICK_NS: u64 = 1_000_000;
 /// Ticks within which one of the waiting requests must have been read. Otherwise the workers' slots are not to be
 /// trusted.

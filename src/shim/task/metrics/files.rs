@@ -33,8 +33,8 @@ impl Keyed {
     }
 }
 
-/// The use of huge pages, for each page size that a directory has files of: `hugetlb.2MB.usage_in_bytes` with cgroup v1,
-/// `hugetlb.2MB.current` with v2.
+/// The use of huge pages, for each page size that a directory has files of: `hugetlb.2MB.usage_in_bytes` with cgroup
+/// v1, `hugetlb.2MB.current` with v2.
 pub(super) fn huge_pages<T>(
     directories: &[PathBuf],
     usage: &str,

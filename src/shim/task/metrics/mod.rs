@@ -1,8 +1,8 @@
-//! A container's use of the node, read from its cgroups, in containerd's messages: `io.containerd.cgroups.v1.Metrics` or
-//! `v2.Metrics`, as the host is.
+//! A container's use of the node, read from its cgroups, in containerd's messages: `io.containerd.cgroups.v1.Metrics`
+//! or `v2.Metrics`, as the host is.
 //!
-//! `containerd_shim::cgroup` has no resident memory and no page faults, looks for cgroup v1's names with v2, and fills the
-//! messages of v1 only.
+//! `containerd_shim::cgroup` has no resident memory and no page faults, looks for cgroup v1's names with v2, and fills
+//! the messages of v1 only.
 
 mod files;
 mod v1;

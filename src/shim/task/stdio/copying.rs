@@ -1,9 +1,9 @@
 //! Output that the daemon copies: from terminals, and from exec'd processes to containerd's fifos. Runs in the shim
 //! daemon.
 //!
-//! An exec'd process may leave others in the container that keep its streams. containerd reads a fifo to its end before it
-//! forgets a process, so the end has to come when the process is deleted: only a copy can be ended. With a container's
-//! init all its processes end, so init's output is the fifo itself.
+//! An exec'd process may leave others in the container that keep its streams. containerd reads a fifo to its end before
+//! it forgets a process, so the end has to come when the process is deleted: only a copy can be ended. With a
+//! container's init all its processes end, so init's output is the fifo itself.
 
 use std::io::{self, PipeReader};
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! A logging program, which containerd names by a log URI `binary:///path?argument=value` (`ctr run --log-uri`). It reads
-//! the output of one process of a container. Runs in the shim daemon.
+//! A logging program, which containerd names by a log URI `binary:///path?argument=value` (`ctr run --log-uri`). It
+//! reads the output of one process of a container. Runs in the shim daemon.
 //!
 //! The protocol is that of containerd's package `logging`: the program reads stdout on descriptor 3 and stderr on 4,
 //! writes or closes 5 when it is ready, and finds the container in `CONTAINER_ID` and `CONTAINER_NAMESPACE`.

@@ -287,14 +287,19 @@ mod tests {
         })
     }
 
+    /// A container whose input comes from a FIFO: its path, the container, and what copies.
+    fn served(dir: &Path) -> (String, std::thread::JoinHandle<Vec<u8>>, StdioRelay) {
+        let path = fifo(dir, "in");
+        let stdio = Stdio { stdin: path.clone(), ..Stdio::default() };
+        let (streams, mut relay) = opened(&stdio).unwrap();
+        relay.serve(None);
+        (path, guest(streams.stdin), relay)
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn input_ends_with_its_writer() {
         let dir = tempfile::tempdir().unwrap();
-        let path = fifo(dir.path(), "in");
-        let (streams, mut relay) =
-            opened(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
-        relay.serve(None);
-        let guest = guest(streams.stdin);
+        let (path, guest, _relay) = served(dir.path());
         tokio::task::yield_now().await;
         assert!(!guest.is_finished());
         let mut client = OpenOptions::new().write(true).open(&path).unwrap();
@@ -307,11 +312,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn close_io_ends_the_input() {
         let dir = tempfile::tempdir().unwrap();
-        let path = fifo(dir.path(), "in");
-        let (streams, mut relay) =
-            opened(&Stdio { stdin: path.clone(), ..Stdio::default() }).unwrap();
-        relay.serve(None);
-        let guest = guest(streams.stdin);
+        let (path, guest, mut relay) = served(dir.path());
         let mut client = OpenOptions::new().write(true).open(&path).unwrap();
         client.write_all(b"all of it").unwrap();
         relay.close_input();

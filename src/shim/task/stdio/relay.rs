@@ -48,7 +48,8 @@ pub(super) enum Console {
 }
 
 impl StdioRelay {
-    /// Starts copying; called within the runtime once the process has its descriptors. `master` is that of its terminal.
+    /// Starts copying; called within the runtime once the process has its descriptors. `master` is that of its
+    /// terminal.
     pub fn serve(&mut self, master: Option<OwnedFd>) {
         let served = self.serve_terminal(master).and_then(|()| self.serve_outputs());
         if let Err(error) = served.and_then(|()| self.serve_input()) {
