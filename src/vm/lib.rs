@@ -5,13 +5,16 @@
 //!
 //! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
+//! - [`linear_memory`]: a linear memory by its address; [`host_calls`]: the host functions of one VM.
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`trampoline`]: trampolines between modules of one VM.
 //! - `sockets`: allowed destinations of guests' sockets.
 //! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
 
 pub mod engine;
+pub mod host_calls;
 pub mod image;
+pub mod linear_memory;
 pub mod reactor;
 pub mod sockets;
 pub mod state;

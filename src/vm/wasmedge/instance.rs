@@ -7,7 +7,6 @@ use cwasi_abi::export;
 use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
 use wasmedge_sys::ffi;
 
-use super::embedded::{CalleeBuffers, CalleeMemory};
 use super::handles::{EngineCode, ModuleInstance, check};
 use super::memory::{self, RawMemory};
 use super::page_count::PageCount;
@@ -19,6 +18,7 @@ use super::vm_builder::{InstantiatedModule, VmBuilder};
 use cwasi_sys::huge::HUGE_PAGE;
 use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
+use cwasi_vm::host_calls::embedded::{CalleeBuffers, CalleeMemory};
 
 /// The engine's message for a call of a missing function.
 const NO_SUCH_EXPORT: &str = "no such export";
@@ -57,7 +57,7 @@ impl WasmEdgeInstance {
         renewing: Renewability,
         host: &mut Host,
     ) -> Result<Self, VmError> {
-        let program = Rc::clone(&resources.binding.program);
+        let program = Rc::clone(&resources.program);
         let mut placing = VmBuilder { resources: &resources, host };
         let mut embedded: Vec<InstantiatedModule> = Vec::with_capacity(program.embedded.len());
         for part in &program.embedded {
@@ -88,7 +88,7 @@ impl WasmEdgeInstance {
 
     /// Runs `_initialize` of each module, embedded ones before their importers.
     fn initialize(&mut self, host: &mut Host) -> Result<(), VmError> {
-        let program = Rc::clone(&self.resources.binding.program);
+        let program = Rc::clone(&self.resources.program);
         for (index, part) in program.embedded.iter().enumerate() {
             if part.code.initializes() {
                 let function = self.embedded[index].instance.function(export::INITIALIZE);
@@ -219,7 +219,7 @@ impl Instance for WasmEdgeInstance {
     }
 
     fn memory_max(&self) -> Option<u64> {
-        self.resources.binding.program.memory_max
+        self.resources.program.composition.memory_max
     }
 
     fn exports(&self, function: &str) -> bool {
@@ -227,12 +227,12 @@ impl Instance for WasmEdgeInstance {
     }
 
     fn address(&self, global: &str) -> Option<u32> {
-        let lends = self.resources.binding.program.root.code.lends_response();
+        let lends = self.resources.program.root.code.lends_response();
         (lends && global == export::RESPONSE).then(|| address(&self.guest.instance, global))
     }
 
     fn is_nearly_full(&self) -> bool {
-        let program = &self.resources.binding.program;
+        let program = &self.resources.program;
         let parts = program.embedded.iter().chain([&program.root]);
         let mut pages = self.pages().into_iter().zip(&self.first_pages).zip(parts);
         pages.any(|((pages, first), part)| pages > *first && part.code.is_nearly_full(pages))

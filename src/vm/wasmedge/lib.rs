@@ -30,10 +30,8 @@
 
 mod code;
 pub mod compile;
-mod embedded;
 pub mod fault_handlers;
 mod handles;
-mod host_binding;
 mod host_function;
 mod imports;
 mod instance;
@@ -47,7 +45,6 @@ mod resources;
 mod signature;
 mod sockets;
 pub mod stderr_tail;
-mod trampoline_functions;
 mod vm_builder;
 mod wasi;
 

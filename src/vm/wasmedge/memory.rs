@@ -4,15 +4,14 @@
 use std::os::fd::BorrowedFd;
 use std::ptr;
 
-use cwasi_abi::{Errno, REGION_PAGE};
+use cwasi_abi::Errno;
 use cwasi_host_functions::{GuestMemory, GuestPtr, OtherMemory, PagedMemory, Pages, PagesError};
 use wasmedge_sys::ffi;
 
 use super::PAGE_LEN;
-use cwasi_modes::pool::{SegmentPool, WritableBacking};
-use cwasi_sys::mapping::{MappingError, Window, page_len};
-use cwasi_sys::populated::{LazyPopulated, Populated};
+use cwasi_modes::pool::WritableBacking;
 use cwasi_sys::segment::Segment;
+use cwasi_vm::linear_memory::{LinearMemory, RegionSource};
 
 /// A memory of an instance that is alive as long as this is used, or none at all (null): that is empty.
 ///
@@ -28,6 +27,20 @@ impl RawMemory {
     ///   as embedded calls do, makes them of different memories.
     pub(super) const unsafe fn new(memory: *mut ffi::WasmEdge_MemoryInstanceContext) -> Self {
         Self(memory)
+    }
+}
+
+impl RawMemory {
+    /// Its address and length now.
+    fn now(&self) -> LinearMemory {
+        // SAFETY:
+        // - alive: the constructor's condition.
+        let (base, len) = unsafe { extent(self.0) };
+        // SAFETY:
+        // - the engine reserves it as one private mapping, makes it accessible from its start on as it grows, and unmaps
+        //   it as a whole.
+        // - the constructor's conditions.
+        unsafe { LinearMemory::new(base, len) }
     }
 }
 
@@ -48,19 +61,8 @@ impl GuestMemory for RawMemory {
 
 impl OtherMemory for RawMemory {
     fn copy_to(&self, ptr: GuestPtr, target: &mut [u8]) -> Result<(), Errno> {
-        let len = u32::try_from(target.len()).map_err(|_| Errno::BadPointer)?;
-        target.copy_from_slice(self.slice(ptr, len)?);
-        Ok(())
+        self.now().copy_to(ptr, target)
     }
-}
-
-/// Regions' access to their process.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RegionSource {
-    /// Source of their memory; `None`: a new memfd for each.
-    pub(super) pool: Option<SegmentPool>,
-    /// Reports which pages guests have changed.
-    pub(super) populated: LazyPopulated,
 }
 
 impl PagedMemory for RawMemory {
@@ -72,7 +74,7 @@ impl PagedMemory for RawMemory {
         source: &RegionSource,
         pages: Pages,
     ) -> Result<WritableBacking, PagesError> {
-        WritableBacking::share(&mut self.window(pages)?, source.pool.as_ref()).map_err(failed)
+        self.now().share(source, pages)
     }
 
     fn seal(
@@ -81,61 +83,24 @@ impl PagedMemory for RawMemory {
         open: WritableBacking,
         len: u32,
     ) -> Result<Segment, PagesError> {
-        open.seal(&mut self.window(pages)?, len as usize).map_err(failed)
+        self.now().seal(pages, open, len)
     }
 
     fn map(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
-        self.window(pages)?.map_sealed(sealed).map_err(failed)
+        self.now().map(pages, sealed)
     }
 
     fn is_unchanged(&self, source: &RegionSource, pages: Pages) -> bool {
-        // SAFETY:
-        // - alive: the constructor's condition.
-        let (base, _) = unsafe { extent(self.0) };
-        let start = base.addr() + pages.start().0 as usize;
-        let written = |map: &Populated| map.is_written(start..start + pages.byte_len() as usize);
-        source.populated.get().is_some_and(|map| matches!(written(&map), Ok(false)))
+        self.now().is_unchanged(source, pages)
     }
 
     fn clear(&mut self, pages: Pages) -> Result<(), PagesError> {
-        self.window(pages)?.clear().map_err(failed)
+        self.now().clear(pages)
     }
 
     fn phase(&self, modulus: u32) -> Option<u32> {
-        if page_len() != usize::try_from(REGION_PAGE).ok() {
-            return None;
-        }
-        // SAFETY:
-        // - alive: the constructor's condition.
-        let (base, len) = unsafe { extent(self.0) };
-        let phase = base.addr().checked_rem(modulus as usize)?;
-        if len == 0 { None } else { u32::try_from(phase).ok() }
+        self.now().phase(modulus)
     }
-}
-
-impl RawMemory {
-    /// Host addresses of `pages`.
-    fn window(&mut self, pages: Pages) -> Result<Window, PagesError> {
-        if page_len() != usize::try_from(REGION_PAGE).ok() {
-            return Err(PagesError::Unsupported);
-        }
-        // SAFETY:
-        // - alive: the constructor's condition.
-        let (base, memory_len) = unsafe { extent(self.0) };
-        let (start, len) = (pages.start().0 as usize, pages.byte_len() as usize);
-        if start.checked_add(len).is_none_or(|end| end > memory_len) {
-            return Err(PagesError::Failed { reason: "pages outside linear memory".to_owned() });
-        }
-        // SAFETY:
-        // - inside linear memory, which the engine reserves as one private mapping, makes accessible from its
-        //   start on as it grows, and unmaps as a whole.
-        // - guests wait, and the caller keeps no slice: the condition of `PagedMemory`.
-        unsafe { Window::new(base.add(start), len) }.ok_or(PagesError::Unsupported)
-    }
-}
-
-fn failed(error: MappingError) -> PagesError {
-    PagesError::Failed { reason: error.to_string() }
 }
 
 /// All of a linear memory; empty for a null pointer.

@@ -33,7 +33,7 @@ impl WasmEdgeModule {
     ) -> Result<Self, VmError> {
         let program = Rc::new(Program::load(&engine, artifact, embedded)?);
         let origin = match program.not_renewed() {
-            None => Ok(Rc::new(Origin::new(program.populated.clone()))),
+            None => Ok(Rc::new(Origin::new(program.composition.populated.clone()))),
             Some(reason) => Err(reason),
         };
         let pool = Rc::new(ResourcePool::new(Rc::clone(&engine), Rc::clone(&program)));

@@ -2,6 +2,7 @@
 //! workers.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export, import};
 
@@ -12,6 +13,7 @@ use super::signature::Signature;
 use super::wasi::{self, WASI};
 use cwasi_sys::populated::LazyPopulated;
 use cwasi_vm::engine::{NotRenewed, VmError};
+use cwasi_vm::host_calls::binding::{Composition, LinkedImport};
 use cwasi_vm::trampoline::{self, LinkedFunction};
 use cwasi_wire::control::{EmbeddedModule, Entry};
 use cwasi_wire::egress::{SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
@@ -30,11 +32,8 @@ pub(super) struct Program {
     pub(super) embedded: Vec<Part>,
     /// The function's own `cwasi` import module, if it can dispatch to embedded modules.
     pub(super) dispatch: Option<Ast>,
-    functions: Vec<LinkedImport>,
-    /// The page map of the worker's process.
-    pub(super) populated: LazyPopulated,
-    /// [`EngineOptions::memory_max`](cwasi_vm::EngineOptions::memory_max).
-    pub(super) memory_max: Option<u64>,
+    /// What the host functions know of it.
+    pub(super) composition: Rc<Composition>,
 }
 
 /// One module's code, and its trampolines to embedded modules.
@@ -51,15 +50,6 @@ pub(super) struct LinkTrampoline {
     /// Index of the embedded module.
     pub(super) callee: usize,
     pub(super) trampoline: Ast,
-}
-
-/// The function behind a trampoline's function number.
-#[derive(Debug)]
-pub(super) struct LinkedImport {
-    /// The importing embedded module; `None` for the function itself.
-    pub(super) caller: Option<usize>,
-    pub(super) callee: usize,
-    pub(super) name: String,
 }
 
 impl Program {
@@ -94,9 +84,13 @@ impl Program {
             dispatch = Some(interpreted(engine, &trampoline::dispatch(&callees))?);
         }
         let ProgramLoader { parts, functions, .. } = loading;
-        let populated = LazyPopulated::default();
-        let memory_max = engine.memory_max;
-        Ok(Self { root, embedded: parts, dispatch, functions, populated, memory_max })
+        let composition = Composition {
+            embedded: parts.iter().map(|part| part.name.clone()).collect(),
+            functions,
+            memory_max: engine.memory_max,
+            populated: LazyPopulated::default(),
+        };
+        Ok(Self { root, embedded: parts, dispatch, composition: Rc::new(composition) })
     }
 
     /// The reason why an instance cannot be renewed, if there is one.
@@ -107,15 +101,6 @@ impl Program {
         }
         let wasi = code.notes_wasi || wasi::is_stateless(code.imported_from(WASI));
         (!code.exposes_state || !wasi).then_some(NotRenewed::State)
-    }
-
-    /// Name of an embedded module.
-    pub(super) fn name(&self, embedded: usize) -> &str {
-        self.embedded.get(embedded).map_or("", |part| &part.name)
-    }
-
-    pub(super) fn function(&self, number: u32) -> Option<&LinkedImport> {
-        self.functions.get(usize::try_from(number).ok()?)
     }
 }
 

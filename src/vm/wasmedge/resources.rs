@@ -10,7 +10,7 @@ use cwasi_abi::IMPORT_MODULE;
 
 use super::EngineShared;
 use super::handles::{Executor, ModuleInstance};
-use super::host_binding::HostBinding;
+use super::host_function::Binding;
 use super::imports;
 use super::program::Program;
 use super::sockets::Wasi;
@@ -27,7 +27,8 @@ const POOLED_MAX: usize = 2;
 pub(super) struct InstanceResources {
     pub(super) imports: Imports,
     pub(super) executor: Executor,
-    pub(super) binding: Box<HostBinding>,
+    pub(super) binding: Box<Binding>,
+    pub(super) program: Rc<Program>,
 }
 
 /// What all modules of a VM import.
@@ -47,14 +48,19 @@ impl InstanceResources {
         embedded: &ReusableWasi,
     ) -> Result<Self, VmError> {
         let executor = Executor::new(&engine.configure)?;
-        let binding = Box::new(HostBinding::new(Rc::clone(program), None));
-        Ok(Self { imports: Imports::new(&binding, embedded)?, executor, binding })
+        let binding = Box::new(Binding::new(Rc::clone(&program.composition), None));
+        Ok(Self {
+            imports: Imports::new(&binding, program, embedded)?,
+            executor,
+            binding,
+            program: Rc::clone(program),
+        })
     }
 }
 
 impl Imports {
-    fn new(binding: &HostBinding, embedded: &ReusableWasi) -> Result<Self, VmError> {
-        let parts = &binding.program.embedded;
+    fn new(binding: &Binding, program: &Program, embedded: &ReusableWasi) -> Result<Self, VmError> {
+        let parts = &program.embedded;
         let trampoline_host = if parts.is_empty() {
             None
         } else {

@@ -52,7 +52,7 @@ impl VmBuilder<'_> {
         wasi: &ModuleInstance,
         embedded: &[InstantiatedModule],
     ) -> Result<InstantiatedModule, VmError> {
-        let program = Rc::clone(&self.resources.binding.program);
+        let program = Rc::clone(&self.resources.program);
         let part = &program.root;
         let refused = |code: EngineCode| instantiate_error("", &code.to_string());
         let store = Store::new()?;
@@ -105,7 +105,7 @@ impl VmBuilder<'_> {
                 .executor
                 .register(store, &before[link.callee].instance)
                 .map_err(refused)?;
-            let name = self.resources.binding.program.name(link.callee);
+            let name = self.resources.program.composition.name(link.callee);
             let trampoline = self.resources.executor.instantiate_as(store, &link.trampoline, name);
             trampolines.push(trampoline.map_err(|fault| fault_error(&part.name, fault))?);
         }

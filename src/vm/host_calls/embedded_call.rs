@@ -1,39 +1,51 @@
-//! Host functions that the trampolines call for embedded functions (`vm::trampoline`). Runs in a worker.
+//! The host's side of calls of embedded functions. Runs in a worker.
 //!
-//! The call itself goes from Wasm to Wasm. These functions move bytes between the memories of caller and callee.
-//!
-//! Invariant: they call nothing in the engine.
+//! An engine, or the trampolines in it (`vm::trampoline`), calls the callee. These functions move bytes between the
+//! memories of caller and callee.
 
 use std::num::NonZero;
 
 use cwasi_abi::{Errno, REGION_PAGE, ResponseRef, export};
 use cwasi_host_functions::{
-    self as host_functions, CallOutcome, GuestMemory, GuestPtr, MapTarget, OtherMemory,
-    StartParameters,
+    self as host_functions, CallOutcome, GuestPtr, MapTarget, StartParameters,
 };
 
+use super::binding::Composition;
 use super::embedded::{AnswerTo, CalleeBuffers, EmbeddedCall};
-use super::host_function::{Bound, Environment};
-use super::memory::RawMemory;
-use super::program::Program;
+use super::{Environment, HostCall, Output};
+use crate::engine::no_memory;
+use crate::linear_memory::VmMemory;
+use crate::reactor::failure_message;
+use crate::trampoline::{self, Begun, Delivery};
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::segment::Segment;
-use cwasi_vm::engine::no_memory;
-use cwasi_vm::reactor::failure_message;
-use cwasi_vm::trampoline::{self, Begun, Delivery};
+
+impl Output for Begun {
+    #[expect(clippy::cast_possible_truncation, reason = "4")]
+    const COUNT: u32 = Self::VALUES as u32;
+
+    fn failed(errno: Errno) -> Option<Self> {
+        Some(Self::Ended(errno.code()))
+    }
+
+    fn values(self) -> impl IntoIterator<Item = i32> {
+        Self::values(self)
+    }
+}
 
 /// `enter(function)`
-pub(super) struct Enter;
+#[derive(Debug)]
+pub struct Enter;
 
-impl Bound<1> for Enter {
+impl HostCall<1> for Enter {
     const MEMORY: bool = false;
     type Output = ();
 
-    fn call(env: &mut Environment<'_>, [function]: [u32; 1]) -> Result<(), Errno> {
+    fn call<M: VmMemory>(env: &mut Environment<'_, M>, [function]: [u32; 1]) -> Result<(), Errno> {
         env.binding.embedded.borrow_mut().settle();
         env.binding.links.borrow_mut().enter(function)?;
         if env.host.is_traced() {
-            let (caller, callee) = ends(&env.binding.program, function)?;
+            let (caller, callee) = ends(&env.binding.composition, function)?;
             env.host.enter_linked(caller, callee);
         }
         Ok(())
@@ -41,35 +53,37 @@ impl Bound<1> for Enter {
 }
 
 /// Caller (`None`: the function itself) and callee of a linked function.
-fn ends(program: &Program, function: u32) -> Result<(Option<&str>, &str), Errno> {
-    let function = program.function(function).ok_or(Errno::Internal)?;
-    let caller = function.caller.map(|index| program.name(index));
-    Ok((caller, program.name(function.callee)))
+fn ends(composition: &Composition, function: u32) -> Result<(Option<&str>, &str), Errno> {
+    let function = composition.function(function).ok_or(Errno::Internal)?;
+    let caller = function.caller.map(|index| composition.name(index));
+    Ok((caller, composition.name(function.callee)))
 }
 
 /// `leave()`
-pub(super) struct Leave;
+#[derive(Debug)]
+pub struct Leave;
 
-impl Bound<0> for Leave {
+impl HostCall<0> for Leave {
     const MEMORY: bool = false;
     type Output = ();
 
-    fn call(env: &mut Environment<'_>, []: [u32; 0]) -> Result<(), Errno> {
+    fn call<M: VmMemory>(env: &mut Environment<'_, M>, []: [u32; 0]) -> Result<(), Errno> {
         let ended = env.binding.links.borrow_mut().leave().ok_or(Errno::Internal)?;
-        let (caller, callee) = ends(&env.binding.program, ended.function)?;
+        let (caller, callee) = ends(&env.binding.composition, ended.function)?;
         env.host.linked(caller, callee, &ended);
         Ok(())
     }
 }
 
 /// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) ->` a [`Begun`]
-pub(super) struct Begin;
+#[derive(Debug)]
+pub struct Begin;
 
-impl Bound<5> for Begin {
+impl HostCall<5> for Begin {
     const MEMORY: bool = false;
     type Output = Begun;
 
-    fn call(env: &mut Environment<'_>, params: [u32; 5]) -> Result<Begun, Errno> {
+    fn call<M: VmMemory>(env: &mut Environment<'_, M>, params: [u32; 5]) -> Result<Begun, Errno> {
         let [target, target_len, payload, payload_len, outcome_out] = params;
         let target = (GuestPtr(target), target_len);
         let payload = (GuestPtr(payload), payload_len);
@@ -90,13 +104,14 @@ impl Bound<5> for Begin {
 }
 
 /// `begin_start(target_ptr, target_len, payload_ptr, payload_len, options_ptr, handle_out) ->` a [`Begun`]
-pub(super) struct BeginStart;
+#[derive(Debug)]
+pub struct BeginStart;
 
-impl Bound<6> for BeginStart {
+impl HostCall<6> for BeginStart {
     const MEMORY: bool = false;
     type Output = Begun;
 
-    fn call(env: &mut Environment<'_>, params: [u32; 6]) -> Result<Begun, Errno> {
+    fn call<M: VmMemory>(env: &mut Environment<'_, M>, params: [u32; 6]) -> Result<Begun, Errno> {
         let parameters = StartParameters::from(params);
         let mut memory = env.binding.embedded.borrow().caller().ok_or(Errno::Internal)?;
         let regions = env.binding.regions.borrow();
@@ -107,15 +122,15 @@ impl Bound<6> for BeginStart {
 }
 
 /// What the trampoline does next: nothing, or run a callee.
-fn run_next(
-    env: &mut Environment<'_>,
+fn run_next<M: VmMemory>(
+    env: &mut Environment<'_, M>,
     begun: Option<usize>,
     payload: (GuestPtr, u32),
     answer_to: AnswerTo,
 ) -> Result<Begun, Errno> {
     const ENDED: Begun = Begun::Ended(Errno::Ok.code());
     let Some(callee) = begun else { return Ok(ENDED) };
-    env.host.enter_embedded(env.binding.program.name(callee));
+    env.host.enter_embedded(env.binding.composition.name(callee));
     env.binding.links.borrow_mut().forget_result();
     let is_sealed = env.binding.regions.borrow().sealed(payload.0, u64::from(payload.1)).is_some();
     let mut embedded = env.binding.embedded.borrow_mut();
@@ -147,17 +162,21 @@ fn run_next(
 }
 
 /// `pass(response_out, payload_ptr) -> errno`
-pub(super) struct Pass;
+#[derive(Debug)]
+pub struct Pass;
 
-impl Bound<2> for Pass {
+impl HostCall<2> for Pass {
     const MEMORY: bool = false;
     type Output = i32;
 
-    fn call(env: &mut Environment<'_>, [response_out, at]: [u32; 2]) -> Result<i32, Errno> {
+    fn call<M: VmMemory>(
+        env: &mut Environment<'_, M>,
+        [response_out, at]: [u32; 2],
+    ) -> Result<i32, Errno> {
         let (pending, _, callee) = pending(env)?;
         let len = pending.payload.1;
         if response_out == 0 || (at == 0 && len > 0) {
-            let limit = env.binding.program.memory_max;
+            let limit = env.binding.composition.memory_max;
             let message = no_memory(u64::from(len), callee.bytes().len(), limit);
             end(env, Err(CallError::Failed { message }))?;
             return Ok(trampoline::ENDED);
@@ -169,8 +188,8 @@ impl Bound<2> for Pass {
 
 /// Passes the payload to `at` in the callee's memory. Otherwise ends the call, and returns false or its errno.
 /// `exports` are those that gave `response_out` and `at`.
-fn pass_payload(
-    env: &mut Environment<'_>,
+fn pass_payload<M: VmMemory>(
+    env: &mut Environment<'_, M>,
     response_out: GuestPtr,
     at: GuestPtr,
     exports: [&str; 2],
@@ -219,10 +238,10 @@ enum PayloadFault {
 }
 
 /// Maps the caller's sealed payload to the block that the callee allocated for it, or copies it there as it was sealed.
-fn pass_sealed(
-    env: &Environment<'_>,
+fn pass_sealed<M: VmMemory>(
+    env: &Environment<'_, M>,
     pending: &EmbeddedCall,
-    mut callee: RawMemory,
+    mut callee: M,
     at: GuestPtr,
 ) -> Result<(), PayloadFault> {
     if map(env, pending, callee, at) {
@@ -240,7 +259,12 @@ fn pass_sealed(
 }
 
 /// Maps the caller's payload to where the callee allocated pages for it; false when it is to be copied there.
-fn map(env: &Environment<'_>, pending: &EmbeddedCall, mut callee: RawMemory, at: GuestPtr) -> bool {
+fn map<M: VmMemory>(
+    env: &Environment<'_, M>,
+    pending: &EmbeddedCall,
+    mut callee: M,
+    at: GuestPtr,
+) -> bool {
     let (ptr, len) = (pending.payload.0, u64::from(pending.payload.1));
     let callers = env.binding.regions.borrow();
     let (Some(segment), Some(room), Some(callees)) = (
@@ -254,10 +278,10 @@ fn map(env: &Environment<'_>, pending: &EmbeddedCall, mut callee: RawMemory, at:
 }
 
 /// The callee's answer as shared memory, where it made it in a region.
-fn in_place(
-    env: &Environment<'_>,
+fn in_place<M: VmMemory>(
+    env: &Environment<'_, M>,
     callee: usize,
-    mut memory: RawMemory,
+    mut memory: M,
     ptr: GuestPtr,
     len: u32,
 ) -> Option<Segment> {
@@ -267,13 +291,14 @@ fn in_place(
 }
 
 /// `end(status) -> errno`
-pub(super) struct EndCall;
+#[derive(Debug)]
+pub struct EndCall;
 
-impl Bound<1> for EndCall {
+impl HostCall<1> for EndCall {
     const MEMORY: bool = false;
     type Output = i32;
 
-    fn call(env: &mut Environment<'_>, [status]: [u32; 1]) -> Result<i32, Errno> {
+    fn call<M: VmMemory>(env: &mut Environment<'_, M>, [status]: [u32; 1]) -> Result<i32, Errno> {
         let (pending, _, callee) = pending(env)?;
         let place = response_ref(callee, pending.response_out)?;
         let ptr = GuestPtr(place.ptr);
@@ -299,21 +324,21 @@ impl Bound<1> for EndCall {
 }
 
 /// The call that runs, with the memories of its caller and its callee.
-fn pending(env: &Environment<'_>) -> Result<(EmbeddedCall, RawMemory, RawMemory), Errno> {
+fn pending<M: VmMemory>(env: &Environment<'_, M>) -> Result<(EmbeddedCall, M, M), Errno> {
     let embedded = env.binding.embedded.borrow();
     let pending = embedded.pending.ok_or(Errno::Internal)?;
     let callee = embedded.memory_of(pending.callee).ok_or(Errno::Internal)?;
     Ok((pending, embedded.caller().ok_or(Errno::Internal)?, callee))
 }
 
-fn response_ref(callee: RawMemory, at: GuestPtr) -> Result<ResponseRef, Errno> {
+fn response_ref<M: VmMemory>(callee: M, at: GuestPtr) -> Result<ResponseRef, Errno> {
     let mut bytes = [0; ResponseRef::SIZE];
     callee.copy_to(at, &mut bytes)?;
     Ok(ResponseRef::from_bytes(bytes))
 }
 
 /// Tells the caller how its call ended.
-fn end(env: &mut Environment<'_>, ended: CallOutcome) -> Result<i32, Errno> {
+fn end<M: VmMemory>(env: &mut Environment<'_, M>, ended: CallOutcome) -> Result<i32, Errno> {
     let (pending, mut caller, _) = pending(env)?;
     env.binding.embedded.borrow_mut().pending = None;
     env.host.leave_embedded();

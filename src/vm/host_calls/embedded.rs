@@ -6,97 +6,98 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use cwasi_abi::PAYLOAD_BUFFER_LEN;
-use cwasi_host_functions::{GuestMemory as _, GuestPtr, OtherMemory as _, Response, ResponseLost};
+use cwasi_host_functions::{GuestPtr, Response, ResponseLost};
 
-use super::memory::RawMemory;
-use cwasi_vm::trampoline::Delivery;
+use crate::linear_memory::VmMemory;
+use crate::trampoline::Delivery;
 
 /// The calls of embedded functions in one VM. Only the function itself makes them, so at most one runs.
-#[derive(Debug, Default)]
-pub(super) struct EmbeddedCallState {
-    caller: Option<RawMemory>,
-    callees: Vec<CalleeMemory>,
-    pub(super) pending: Option<EmbeddedCall>,
+#[derive(Debug)]
+pub struct EmbeddedCallState<M: VmMemory> {
+    caller: Option<M>,
+    callees: Vec<CalleeMemory<M>>,
+    pub pending: Option<EmbeddedCall>,
     /// Responses in their callee's memory.
-    held: Vec<Rc<HeldAnswer>>,
+    held: Vec<Rc<HeldAnswer<M>>>,
 }
 
 /// An embedded module's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CalleeMemory {
-    pub(super) memory: RawMemory,
+pub struct CalleeMemory<M> {
+    pub memory: M,
     /// `None` unless the module exports both.
-    pub(super) buffers: Option<CalleeBuffers>,
+    pub buffers: Option<CalleeBuffers>,
 }
 
 /// Values of an embedded module's exported globals: addresses in its memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct CalleeBuffers {
+pub struct CalleeBuffers {
     /// `cwasi_payload`
-    pub(super) payload: GuestPtr,
+    pub payload: GuestPtr,
     /// `cwasi_response`
-    pub(super) response: GuestPtr,
+    pub response: GuestPtr,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EmbeddedCall {
-    pub(super) callee: usize,
-    pub(super) payload: (GuestPtr, u32),
+pub struct EmbeddedCall {
+    pub callee: usize,
+    pub payload: (GuestPtr, u32),
     /// [`Delivery::Pages`]: the payload is shared memory of the caller.
-    pub(super) delivery: Delivery,
-    pub(super) answer_to: AnswerTo,
-    pub(super) response_out: GuestPtr,
+    pub delivery: Delivery,
+    pub answer_to: AnswerTo,
+    pub response_out: GuestPtr,
 }
 
 /// Address for the outcome of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum AnswerTo {
+pub enum AnswerTo {
     /// `outcome_out` of a call that the guest waits for.
     Outcome(GuestPtr),
     /// `handle_out` of a started call.
     Handle(GuestPtr),
 }
 
-impl EmbeddedCallState {
+impl<M: VmMemory> Default for EmbeddedCallState<M> {
+    fn default() -> Self {
+        Self { caller: None, callees: Vec::new(), pending: None, held: Vec::new() }
+    }
+}
+
+impl<M: VmMemory> EmbeddedCallState<M> {
     /// Sets the memories of the VM, in the order of the embedded modules.
-    pub(super) fn set_memories(&mut self, caller: RawMemory, callees: Vec<CalleeMemory>) {
+    pub fn set_memories(&mut self, caller: M, callees: Vec<CalleeMemory<M>>) {
         self.caller = Some(caller);
         self.callees = callees;
     }
 
     /// The memory of the function itself, once it exists.
-    pub(super) const fn caller(&self) -> Option<RawMemory> {
+    pub const fn caller(&self) -> Option<M> {
         self.caller
     }
 
     /// The memory of an embedded module.
-    pub(super) fn memory_of(&self, callee: usize) -> Option<RawMemory> {
+    pub fn memory_of(&self, callee: usize) -> Option<M> {
         self.callees.get(callee).map(|callee| callee.memory)
     }
 
     /// The buffers of an embedded module, if they take a payload of `len` bytes.
-    pub(super) fn buffers(&self, callee: usize, len: u32) -> Option<CalleeBuffers> {
+    pub fn buffers(&self, callee: usize, len: u32) -> Option<CalleeBuffers> {
         let fits = len > 0 && len as usize <= PAYLOAD_BUFFER_LEN;
         self.callees.get(callee)?.buffers.filter(|_| fits)
     }
 
     /// The embedded module with this memory.
-    pub(super) fn index_of(&self, memory: RawMemory) -> Option<usize> {
+    pub fn index_of(&self, memory: M) -> Option<usize> {
         self.callees.iter().position(|callee| callee.memory == memory)
     }
 
     /// The running embedded function.
-    pub(super) fn callee(&self) -> Option<usize> {
+    pub fn callee(&self) -> Option<usize> {
         self.pending.map(|pending| pending.callee)
     }
 
     /// A response of `len` bytes in its callee's memory.
-    pub(super) fn add_response(
-        &mut self,
-        memory: RawMemory,
-        ptr: GuestPtr,
-        len: u32,
-    ) -> Box<dyn Response> {
+    pub fn add_response(&mut self, memory: M, ptr: GuestPtr, len: u32) -> Box<dyn Response> {
         let memory = Cell::new(Some(memory));
         let held = Rc::new(HeldAnswer { memory, ptr, len, taken: OnceCell::new() });
         self.held.push(Rc::clone(&held));
@@ -104,14 +105,14 @@ impl EmbeddedCallState {
     }
 
     /// Copies all responses out of guest memory, because an embedded module is about to run.
-    pub(super) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for held in self.held.drain(..) {
             held.settle();
         }
     }
 }
 
-impl Drop for EmbeddedCallState {
+impl<M: VmMemory> Drop for EmbeddedCallState<M> {
     fn drop(&mut self) {
         for held in &self.held {
             held.memory.set(None);
@@ -121,15 +122,15 @@ impl Drop for EmbeddedCallState {
 
 /// A response: in the callee's memory until that is used again, then in ours.
 #[derive(Debug)]
-struct HeldAnswer {
+struct HeldAnswer<M: Copy> {
     /// `None` once the bytes were copied or are gone.
-    memory: Cell<Option<RawMemory>>,
+    memory: Cell<Option<M>>,
     ptr: GuestPtr,
     len: u32,
     taken: OnceCell<Vec<u8>>,
 }
 
-impl HeldAnswer {
+impl<M: VmMemory> HeldAnswer<M> {
     fn settle(self: Rc<Self>) {
         // Its caller no longer waits for it.
         if Rc::strong_count(&self) == 1 {
@@ -143,9 +144,9 @@ impl HeldAnswer {
     }
 }
 
-struct HeldResponse(Rc<HeldAnswer>);
+struct HeldResponse<M: Copy>(Rc<HeldAnswer<M>>);
 
-impl Response for HeldResponse {
+impl<M: VmMemory> Response for HeldResponse<M> {
     fn len(&self) -> u64 {
         u64::from(self.0.len)
     }

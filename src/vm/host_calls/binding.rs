@@ -8,55 +8,91 @@ use std::rc::Rc;
 use cwasi_host_functions::{Host, LinkedCalls, Regions};
 
 use super::embedded::EmbeddedCallState;
-use super::memory::{RawMemory, RegionSource};
-use super::program::Program;
+use crate::linear_memory::{RegionSource, VmMemory};
 use cwasi_modes::pool::SegmentPool;
+use cwasi_sys::populated::LazyPopulated;
+
+/// The modules of one VM: a function and those that it embeds.
+#[derive(Debug, Default)]
+pub struct Composition {
+    /// Names of the embedded modules, each after its own imports.
+    pub embedded: Vec<String>,
+    /// The functions that modules import from embedded ones, by number.
+    pub functions: Vec<LinkedImport>,
+    /// [`EngineOptions::memory_max`](crate::EngineOptions::memory_max).
+    pub memory_max: Option<u64>,
+    /// The page map of the worker's process.
+    pub populated: LazyPopulated,
+}
+
+/// A function that one module imports from an embedded one.
+#[derive(Debug)]
+pub struct LinkedImport {
+    /// The importing embedded module; `None` for the function itself.
+    pub caller: Option<usize>,
+    pub callee: usize,
+    pub name: String,
+}
+
+impl Composition {
+    /// Name of an embedded module.
+    #[must_use]
+    pub fn name(&self, embedded: usize) -> &str {
+        self.embedded.get(embedded).map_or("", String::as_str)
+    }
+
+    #[must_use]
+    pub fn function(&self, number: u32) -> Option<&LinkedImport> {
+        self.functions.get(usize::try_from(number).ok()?)
+    }
+}
 
 /// Bound to every host function of a VM; outlives its instances.
 #[derive(Debug)]
-pub(super) struct HostBinding {
+pub struct HostBinding<M: VmMemory> {
     /// The host, while a guest runs; null otherwise.
     host: Cell<*mut Host>,
     /// Calls between linked modules.
-    pub(super) links: RefCell<LinkedCalls<RawMemory>>,
+    pub links: RefCell<LinkedCalls<M>>,
     /// Regions of the function's own memory.
-    pub(super) regions: RefCell<Regions<RawMemory>>,
+    pub regions: RefCell<Regions<M>>,
     /// Regions of the embedded modules' memories, in their order.
-    pub(super) embedded_regions: Vec<RefCell<Regions<RawMemory>>>,
+    pub embedded_regions: Vec<RefCell<Regions<M>>>,
     /// Calls of embedded functions.
-    pub(super) embedded: RefCell<EmbeddedCallState>,
-    pub(super) program: Rc<Program>,
+    pub embedded: RefCell<EmbeddedCallState<M>>,
+    pub composition: Rc<Composition>,
 }
 
-impl HostBinding {
+impl<M: VmMemory> HostBinding<M> {
     /// A binding; `pool` provides regions' memory, if there is one.
-    pub(super) fn new(program: Rc<Program>, pool: Option<SegmentPool>) -> Self {
-        let source = RegionSource { pool, populated: program.populated.clone() };
+    #[must_use]
+    pub fn new(composition: Rc<Composition>, pool: Option<SegmentPool>) -> Self {
+        let source = RegionSource { pool, populated: composition.populated.clone() };
         let regions = || RefCell::new(Regions::new(source.clone()));
         Self {
             host: Cell::new(ptr::null_mut()),
             links: RefCell::default(),
             regions: regions(),
-            embedded_regions: program.embedded.iter().map(|_| regions()).collect(),
+            embedded_regions: composition.embedded.iter().map(|_| regions()).collect(),
             embedded: RefCell::default(),
-            program,
+            composition,
         }
     }
 
     /// Clears everything that guests left; the address stays the same.
-    pub(super) fn empty(&mut self) {
-        *self = Self::new(Rc::clone(&self.program), None);
+    pub fn empty(&mut self) {
+        *self = Self::new(Rc::clone(&self.composition), None);
     }
 
     /// Clears everything that the last request left. No region is mapped any more.
-    pub(super) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         *self.links.get_mut() = LinkedCalls::default();
         self.regions.get_mut().forget();
     }
 
     /// Sets the pool for regions' memory.
-    pub(super) fn serve(&mut self, pool: Option<SegmentPool>) {
-        let source = RegionSource { pool, populated: self.program.populated.clone() };
+    pub fn serve(&mut self, pool: Option<SegmentPool>) {
+        let source = RegionSource { pool, populated: self.composition.populated.clone() };
         for regions in &mut self.embedded_regions {
             *regions.get_mut() = Regions::new(source.clone());
         }
@@ -64,7 +100,8 @@ impl HostBinding {
     }
 
     /// The regions of the module with this memory; a trampoline has none.
-    pub(super) fn regions_of(&self, memory: RawMemory) -> Option<&RefCell<Regions<RawMemory>>> {
+    #[must_use]
+    pub fn regions_of(&self, memory: M) -> Option<&RefCell<Regions<M>>> {
         let embedded = self.embedded.borrow();
         if embedded.caller() == Some(memory) {
             return Some(&self.regions);
@@ -73,9 +110,9 @@ impl HostBinding {
     }
 
     /// Lends `host` to the host functions while `run` runs.
-    pub(super) fn lend<T>(&self, host: &mut Host, run: impl FnOnce() -> T) -> T {
-        struct Reset<'a>(&'a HostBinding);
-        impl Drop for Reset<'_> {
+    pub fn lend<T>(&self, host: &mut Host, run: impl FnOnce() -> T) -> T {
+        struct Reset<'a, M: VmMemory>(&'a HostBinding<M>);
+        impl<M: VmMemory> Drop for Reset<'_, M> {
             fn drop(&mut self) {
                 self.0.host.set(ptr::null_mut());
             }
@@ -90,7 +127,7 @@ impl HostBinding {
     /// # Safety
     /// At most one reference made by this is in use: host functions do not nest.
     #[expect(clippy::mut_from_ref, reason = "a borrow that `lend` put there")]
-    pub(super) unsafe fn host(&self) -> Option<&mut Host> {
+    pub unsafe fn host(&self) -> Option<&mut Host> {
         // SAFETY:
         // - `lend` put a unique borrow there for as long as the guest runs, and takes it away after.
         // - the caller makes no second reference.
@@ -98,15 +135,16 @@ impl HostBinding {
     }
 
     /// The running embedded functions, outermost first, for messages; empty without one.
-    pub(super) fn running(&self) -> Vec<String> {
+    #[must_use]
+    pub fn running(&self) -> Vec<String> {
         let called =
-            self.embedded.borrow().callee().map(|index| self.program.name(index).to_owned());
+            self.embedded.borrow().callee().map(|index| self.composition.name(index).to_owned());
         let links = self.links.borrow();
-        let linked = links.running().filter_map(|number| self.program.function(number));
+        let linked = links.running().filter_map(|number| self.composition.function(number));
         called
             .into_iter()
             .chain(linked.map(|function| {
-                format!("{} (`{}`)", self.program.name(function.callee), function.name)
+                format!("{} (`{}`)", self.composition.name(function.callee), function.name)
             }))
             .collect()
     }
