@@ -5,6 +5,7 @@
 //!
 //! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
+//! - [`interface`]: what a module imports and exports.
 //! - [`linear_memory`]: a linear memory by its address; [`host_calls`]: the host functions of one VM.
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`trampoline`]: trampolines between modules of one VM.
@@ -14,6 +15,7 @@
 pub mod engine;
 pub mod host_calls;
 pub mod image;
+pub mod interface;
 pub mod linear_memory;
 pub mod reactor;
 pub mod sockets;

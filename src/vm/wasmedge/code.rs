@@ -11,50 +11,24 @@ use std::ptr;
 use cwasi_abi::{STATE_EXPORT, WASI_CALLED_EXPORT, export};
 use wasmedge_sys::ffi;
 
+use super::EngineShared;
 use super::handles::{Ast, LoadFault, text_of};
-use super::signature::Signature;
-use super::{EngineShared, PAGE_LEN};
+use super::signature::signature;
 use cwasi_vm::engine::VmError;
+use cwasi_vm::interface::{Import, MemoryPages, ModuleInterface};
 use cwasi_vm::trampoline;
 
 /// First bytes of a shared object.
 const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// Parameters of `cwasi_free`.
-const FREE_PARAMS: u32 = 3;
-/// A memory is nearly full when less than this fraction of its maximum is left.
-const PART_LEFT: u32 = 8;
-
 #[derive(Debug)]
 pub(super) struct NativeCode {
     pub(super) ast: Ast,
-    pub(super) exports: Vec<Signature>,
-    pub(super) imports: Vec<Import>,
-    /// Pages of its exported memory; `None` when it exports none.
-    memory: Option<MemoryPages>,
-    /// It exports [`export::RESPONSE`].
-    lends_response: bool,
-    /// It exports [`export::PAYLOAD`].
-    has_payload_buffer: bool,
+    pub(super) interface: ModuleInterface,
     /// Its guests can change only memory and exported globals (`vm::state`).
     pub(super) exposes_state: bool,
     /// One of these globals records its WASI calls (`vm::wasi_calls`).
     pub(super) notes_wasi: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct MemoryPages {
-    first: u32,
-    max: u32,
-}
-
-/// An import of a module.
-#[derive(Debug)]
-pub(super) struct Import {
-    pub(super) module: String,
-    pub(super) name: String,
-    /// `None` for an import that is not a function.
-    pub(super) function: Option<Signature>,
 }
 
 impl NativeCode {
@@ -78,99 +52,25 @@ impl NativeCode {
             LoadFault::Vm(error) => error,
             LoadFault::Code(code) => bad(code.to_string()),
         })?;
-        let Exports { functions, memory, state, notes_wasi, lends_response, has_payload_buffer } =
-            exports(&ast);
-        let imports = imports(&ast);
-        let memory = memory.map(|MemoryPages { first, max }| MemoryPages {
-            first,
-            max: max.min(engine.memory_pages_max),
-        });
-        let code = Self {
-            ast,
-            exports: functions,
-            imports,
-            memory,
-            lends_response,
-            has_payload_buffer,
-            exposes_state: state,
-            notes_wasi,
-        };
-        code.check_memory(engine)?;
-        Ok(code)
-    }
-
-    pub(super) fn exports_function(&self, name: &str, params: u32, results: u32) -> bool {
-        self.exports.iter().any(|function| function.is(name, params, results))
-    }
-
-    pub(super) const fn has_memory(&self) -> bool {
-        self.memory.is_some()
-    }
-
-    /// True if it exports [`export::RESPONSE`], an immutable `i32`.
-    pub(super) const fn lends_response(&self) -> bool {
-        self.lends_response
-    }
-
-    /// True if it exports [`export::PAYLOAD`] and [`export::RESPONSE`], immutable `i32`s.
-    pub(super) const fn has_payload_buffer(&self) -> bool {
-        self.has_payload_buffer && self.lends_response
-    }
-
-    /// True if it exports `cwasi_free`.
-    pub(super) fn frees(&self) -> bool {
-        self.exports_function(export::FREE, FREE_PARAMS, 0)
-    }
-
-    /// True if the module has no `cwasi_free`, and its memory of `pages` pages is nearly full.
-    pub(super) fn is_nearly_full(&self, pages: u32) -> bool {
-        let Some(MemoryPages { max, .. }) = self.memory else { return false };
-        let allocates = self.exports.iter().any(|function| function.name == export::ALLOC);
-        allocates && !self.frees() && pages > max - max / PART_LEFT
-    }
-
-    pub(super) fn initializes(&self) -> bool {
-        self.exports_function(export::INITIALIZE, 0, 0)
+        let Exports { mut interface, state, notes_wasi } = exports(&ast);
+        interface.imports = imports(&ast);
+        interface.limit_memory(engine.memory_pages_max)?;
+        Ok(Self { ast, interface, exposes_state: state, notes_wasi })
     }
 
     /// True if it exports `cwasi.home`.
     pub(super) fn has_home(&self) -> bool {
-        self.exports_function(trampoline::HOME, 0, 0)
-    }
-
-    pub(super) fn imports_from(&self, module: &str) -> bool {
-        self.imported_from(module).next().is_some()
-    }
-
-    /// Names of its imports from `module`.
-    pub(super) fn imported_from(&self, module: &str) -> impl Iterator<Item = &str> {
-        let from = move |import: &&Import| import.module == module;
-        self.imports.iter().filter(from).map(|import| import.name.as_str())
-    }
-
-    /// The engine would silently shrink a memory that starts larger than allowed.
-    fn check_memory(&self, engine: &EngineShared) -> Result<(), VmError> {
-        match self.memory {
-            Some(MemoryPages { first, .. }) if first > engine.memory_pages_max => {
-                Err(VmError::Memory {
-                    needed: u64::from(first) * PAGE_LEN,
-                    limit: u64::from(engine.memory_pages_max) * PAGE_LEN,
-                })
-            }
-            _ => Ok(()),
-        }
+        self.interface.exports_function(trampoline::HOME, 0, 0)
     }
 }
 
 /// The exports of a module.
 #[derive(Default)]
 struct Exports {
-    functions: Vec<Signature>,
-    memory: Option<MemoryPages>,
+    /// Without imports.
+    interface: ModuleInterface,
     state: bool,
     notes_wasi: bool,
-    lends_response: bool,
-    has_payload_buffer: bool,
 }
 
 fn exports(ast: &Ast) -> Exports {
@@ -189,7 +89,7 @@ fn exports(ast: &Ast) -> Exports {
             let name = text_of(ffi::WasmEdge_ExportTypeGetExternalName(item));
             let function = ffi::WasmEdge_ExportTypeGetFunctionType(ast.raw(), item);
             if !function.is_null() {
-                found.functions.push(Signature::new(name, function));
+                found.interface.exports.push(signature(name, function));
                 continue;
             }
             found.state |= name == STATE_EXPORT;
@@ -198,14 +98,14 @@ fn exports(ast: &Ast) -> Exports {
             if !memory.is_null() && name == export::MEMORY {
                 let limit = ffi::WasmEdge_MemoryTypeGetLimit(memory);
                 let max = if limit.HasMax { limit.Max } else { u32::MAX };
-                found.memory = Some(MemoryPages { first: limit.Min, max });
+                found.interface.memory = Some(MemoryPages { first: limit.Min, max });
             }
             let global = ffi::WasmEdge_ExportTypeGetGlobalType(ast.raw(), item);
             let is_address = !global.is_null()
                 && ffi::WasmEdge_ValTypeIsI32(ffi::WasmEdge_GlobalTypeGetValType(global))
                 && ffi::WasmEdge_GlobalTypeGetMutability(global) == ffi::WasmEdge_Mutability_Const;
-            found.lends_response |= is_address && name == export::RESPONSE;
-            found.has_payload_buffer |= is_address && name == export::PAYLOAD;
+            found.interface.lends_response |= is_address && name == export::RESPONSE;
+            found.interface.has_payload |= is_address && name == export::PAYLOAD;
         }
     }
     found
@@ -226,7 +126,7 @@ fn imports(ast: &Ast) -> Vec<Import> {
             let module = text_of(ffi::WasmEdge_ImportTypeGetModuleName(item));
             let name = text_of(ffi::WasmEdge_ImportTypeGetExternalName(item));
             let function = ffi::WasmEdge_ImportTypeGetFunctionType(ast.raw(), item);
-            let function = (!function.is_null()).then(|| Signature::new(name.clone(), function));
+            let function = (!function.is_null()).then(|| signature(name.clone(), function));
             Import { module, name, function }
         }
     };

@@ -71,7 +71,7 @@ impl WasmEdgeInstance {
             unsafe { RawMemory::new(placed.instance.memory(export::MEMORY)) }
         };
         let callee = |(placed, part): (&InstantiatedModule, &Part)| {
-            let buffers = part.code.has_payload_buffer().then(|| CalleeBuffers {
+            let buffers = part.code.interface.has_payload_buffer().then(|| CalleeBuffers {
                 payload: GuestPtr(address(&placed.instance, export::PAYLOAD)),
                 response: GuestPtr(address(&placed.instance, export::RESPONSE)),
             });
@@ -90,7 +90,7 @@ impl WasmEdgeInstance {
     fn initialize(&mut self, host: &mut Host) -> Result<(), VmError> {
         let program = Rc::clone(&self.resources.program);
         for (index, part) in program.embedded.iter().enumerate() {
-            if part.code.initializes() {
+            if part.code.interface.initializes() {
                 let function = self.embedded[index].instance.function(export::INITIALIZE);
                 let run = self.resources.binding.lend(host, || self.invoke(function, &[]));
                 run.map_err(|code| VmError::Initialize {
@@ -98,7 +98,7 @@ impl WasmEdgeInstance {
                 })?;
             }
         }
-        if program.root.code.initializes() {
+        if program.root.code.interface.initializes() {
             self.initialize_root(host)?;
         }
         Ok(())
@@ -227,7 +227,7 @@ impl Instance for WasmEdgeInstance {
     }
 
     fn address(&self, global: &str) -> Option<u32> {
-        let lends = self.resources.program.root.code.lends_response();
+        let lends = self.resources.program.root.code.interface.lends_response;
         (lends && global == export::RESPONSE).then(|| address(&self.guest.instance, global))
     }
 
@@ -235,7 +235,9 @@ impl Instance for WasmEdgeInstance {
         let program = &self.resources.program;
         let parts = program.embedded.iter().chain([&program.root]);
         let mut pages = self.pages().into_iter().zip(&self.first_pages).zip(parts);
-        pages.any(|((pages, first), part)| pages > *first && part.code.is_nearly_full(pages))
+        pages.any(|((pages, first), part)| {
+            pages > *first && part.code.interface.is_nearly_full(pages)
+        })
     }
 
     fn memory(&self) -> &[u8] {

@@ -55,6 +55,7 @@ use std::rc::Rc;
 use wasmedge_sys::ffi;
 
 use cwasi_vm::engine::{Engine, EngineOptions, VmError};
+use cwasi_vm::interface::{PAGE_LEN, PAGES_MAX};
 use cwasi_wire::control::EmbeddedModule;
 use handles::Configure;
 use page_count::PageCount;
@@ -66,10 +67,6 @@ pub use module::WasmEdgeModule;
 
 /// Version of the engine for which this code is written.
 pub const VERSION: &str = "0.14.1";
-/// Bytes of one Wasm page.
-pub(crate) const PAGE_LEN: u64 = 64 * 1024;
-/// Most pages of a linear memory: 4 GiB.
-const PAGES_MAX: u64 = 65_536;
 
 #[derive(Debug)]
 pub struct WasmEdge {

@@ -7,12 +7,11 @@ use cwasi_host_functions::Host;
 
 use super::EngineShared;
 use super::instance::{Renewability, WasmEdgeInstance};
-use super::program::{Program, check_reactor};
+use super::program::Program;
 use super::renewal::Origin;
 use super::resources::ResourcePool;
 use super::wasi::{ReusableWasi, WASI};
 use cwasi_vm::engine::{InstanceSpec, Module, NotRenewed, VmError};
-use cwasi_vm::trampoline;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 
 #[derive(Debug)]
@@ -56,21 +55,7 @@ impl Module for WasmEdgeModule {
     type Instance = WasmEdgeInstance;
 
     fn check(&self, entry: &Entry) -> Result<(), VmError> {
-        let code = &self.program.root.code;
-        match entry {
-            Entry::Reactor => check_reactor(code, ""),
-            Entry::Command { export } if code.exports_function(export, 0, 0) => Ok(()),
-            Entry::Command { export } => {
-                let exported: Vec<String> = code
-                    .exports
-                    .iter()
-                    .filter(|function| function.name != trampoline::HOME)
-                    .map(|function| format!("`{}`", function.name))
-                    .collect();
-                let what = format!("a function `{export}` without parameters and results");
-                Err(VmError::entry(what, entry, &exported))
-            }
-        }
+        self.program.root.code.interface.check(entry)
     }
 
     fn instantiate(
@@ -79,7 +64,7 @@ impl Module for WasmEdgeModule {
         host: &mut Host,
     ) -> Result<WasmEdgeInstance, VmError> {
         let resources = self.pool.lend(spec)?;
-        let imports = self.program.root.code.imported_from(WASI);
+        let imports = self.program.root.code.interface.imported_from(WASI);
         let wasi = self.wasi.shared_or_new(spec, imports, self.engine.network.as_ref())?;
         WasmEdgeInstance::new(resources, wasi, self.renewing(spec), host)
     }

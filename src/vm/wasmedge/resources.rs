@@ -69,8 +69,8 @@ impl Imports {
                 imports::module(trampoline::HOST, binding)?,
             ))
         };
-        let embedded_wasi = if parts.iter().any(|part| part.code.imports_from(WASI)) {
-            let imports = parts.iter().flat_map(|part| part.code.imported_from(WASI));
+        let embedded_wasi = if parts.iter().any(|part| part.code.interface.imports_from(WASI)) {
+            let imports = parts.iter().flat_map(|part| part.code.interface.imported_from(WASI));
             Some(embedded.shared_or_new(&InstanceSpec::default(), imports, None)?)
         } else {
             None
