@@ -112,6 +112,13 @@ impl<M: PagedMemory> Regions<M> {
         self.touched = None;
     }
 
+    /// Makes all of them ordinary memory, zero, and forgets them; false if the system refused for one.
+    #[must_use]
+    pub fn clear(&mut self, memory: &mut M) -> bool {
+        self.known.retain(|region| memory.clear(region.pages).is_err());
+        self.known.is_empty()
+    }
+
     /// Everything in linear memory where other memory has been mapped, even if it is gone again or that failed, and
     /// what lies between.
     #[must_use]

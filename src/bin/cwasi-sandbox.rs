@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use cwasi_wasmedge::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
+use cwasi_vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 use cwasi_wasmedge::{fault_handlers, interrupted, stderr_tail};
 
 /// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.

@@ -12,6 +12,7 @@ use cwasi_sys::clock::Deadline;
 use cwasi_sys::page_buffer::PageBuffer;
 use cwasi_sys::process::{Fork, SingleThreaded, exit_now, take_inherited};
 use cwasi_sys::seqpacket::{self, Received, SocketError};
+use cwasi_vm::Engine;
 use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, VERSION, VerbReply, VerbRequest};
 
 use super::{builder, exit_codes, stderr};
@@ -53,11 +54,11 @@ pub enum ZygoteError {
     },
 }
 
-/// Serves the shim until it closes the control socket.
+/// Serves the shim until it closes the control socket. Functions run in the engine `E`.
 ///
 /// # Errors
 /// When there is no control socket, or it breaks.
-pub fn run() -> Result<(), ZygoteError> {
+pub fn run<E: Engine>() -> Result<(), ZygoteError> {
     // SAFETY:
     // - the shim passes the socket under this number, and nothing here has opened a descriptor yet that
     //   could sit on it.
@@ -79,7 +80,7 @@ pub fn run() -> Result<(), ZygoteError> {
                     && let Some(task) = fork_builder(threads, request, descriptors)
                 {
                     drop(control);
-                    task.serve();
+                    task.serve::<E>();
                 }
             }
             Err(SocketError::Closed) => return Ok(()),

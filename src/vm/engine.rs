@@ -1,5 +1,6 @@
 //! The traits of an engine, and the ends of an invocation. Runs in builder and workers.
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use cwasi_abi::export;
@@ -68,8 +69,14 @@ impl<T: Into<PathBuf>> From<T> for Preopen {
     }
 }
 
-pub trait Engine {
-    type Module: Module;
+pub trait Engine: Sized {
+    type Module: Module + 'static;
+
+    /// An engine.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    fn new(options: EngineOptions) -> Result<Self, VmError>;
 
     /// Loads native code that the engine's compiler made. `artifact` is trusted, because it is executed. Its
     /// path must be absolute and always name the same bytes: the dynamic linker matches by name.
@@ -107,6 +114,11 @@ pub trait Module {
     /// # Errors
     /// When memory runs out or `_initialize` traps or exits.
     fn instantiate(&self, spec: &InstanceSpec, host: &mut Host) -> Result<Self::Instance, VmError>;
+
+    /// Descriptors that the engine uses by their number, in all processes that fork from this one.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
 }
 
 /// One instance. It runs one invocation, and is then dropped or renewed. Do not use it after a [`GuestStop`].
@@ -190,6 +202,14 @@ pub trait Instance {
     /// The module's reason why [`Self::renew`] returns false. A trap or an exit of this instance is not one.
     fn not_renewed(&self) -> Option<NotRenewed> {
         None
+    }
+
+    /// Begins to keep the end of what the guest writes to stderr.
+    fn keep_stderr(&mut self) {}
+
+    /// Ends [`Self::keep_stderr`]; returns what was kept.
+    fn stderr_tail(&mut self) -> Vec<u8> {
+        Vec::new()
     }
 
     /// Runs a WASI command to its end.

@@ -3,6 +3,7 @@
 //!
 //! Invariant: one thread. The engine's signal handling does not survive traps on several threads.
 //!
+//! - [`compile`]: what every compiler process does.
 //! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
 //! - [`interface`]: what a module imports and exports.
@@ -12,6 +13,7 @@
 //! - `sockets`: allowed destinations of guests' sockets.
 //! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
 
+pub mod compile;
 pub mod engine;
 pub mod host_calls;
 pub mod image;

@@ -43,11 +43,13 @@ pub struct RegionSource {
 pub struct LinearMemory {
     base: *mut u8,
     len: usize,
+    /// No page that begins before it can be replaced.
+    image_end: u64,
 }
 
 impl LinearMemory {
     /// No memory: it is empty.
-    pub const NONE: Self = Self { base: std::ptr::null_mut(), len: 0 };
+    pub const NONE: Self = Self { base: std::ptr::null_mut(), len: 0, image_end: 0 };
 
     /// # Safety
     /// - `len` bytes from `base` on are readable and writable, do not move, and outlive every use; guests run on this
@@ -59,7 +61,21 @@ impl LinearMemory {
     ///   handles at a time, as embedded calls do, makes them of different memories.
     #[must_use]
     pub const unsafe fn new(base: *mut u8, len: usize) -> Self {
-        Self { base, len }
+        Self { base, len, image_end: 0 }
+    }
+
+    /// Of a module that initializes bytes before `end`, which the engine restores for the next instance: the pages
+    /// there have to stay where they are.
+    #[must_use]
+    pub const fn with_image(self, end: u64) -> Self {
+        Self { image_end: end, ..self }
+    }
+
+    fn can_replace(&self, pages: Pages) -> Result<(), PagesError> {
+        if u64::from(pages.start().0) < self.image_end {
+            return Err(PagesError::Unsupported);
+        }
+        Ok(())
     }
 
     /// Host addresses of `pages`.
@@ -122,6 +138,7 @@ impl PagedMemory for LinearMemory {
         source: &RegionSource,
         pages: Pages,
     ) -> Result<WritableBacking, PagesError> {
+        self.can_replace(pages)?;
         WritableBacking::share(&mut self.window(pages)?, source.pool.as_ref()).map_err(failed)
     }
 
@@ -135,6 +152,7 @@ impl PagedMemory for LinearMemory {
     }
 
     fn map(&mut self, pages: Pages, sealed: BorrowedFd<'_>) -> Result<(), PagesError> {
+        self.can_replace(pages)?;
         self.window(pages)?.map_sealed(sealed).map_err(failed)
     }
 

@@ -13,6 +13,7 @@ use crate::cause_chain::cause_chain;
 use crate::exec_filter;
 use cwasi_sys::loopback;
 use cwasi_sys::process::SingleThreaded;
+use cwasi_vm::Engine;
 use cwasi_wire::control::{CreateSpec, VerbRequest, Workload};
 
 use super::console::Console;
@@ -28,7 +29,7 @@ const CHANNEL_BROKEN: &str = "BrokenChannel";
 /// Builds the container and returns its init.
 ///
 /// Modules are loaded before anything is built: after `pivot_root` and `setuid` the cache is out of reach.
-pub fn create(
+pub fn create<E: Engine>(
     threads: SingleThreaded,
     request: &VerbRequest,
     spec: &CreateSpec,
@@ -49,7 +50,7 @@ pub fn create(
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
-            let mut function = load(threads, launch, &stderr, sockets)?;
+            let mut function = load::<E>(threads, launch, &stderr, sockets)?;
             // Everything that libcontainer does for the function from here on is under the filter too. Hooks are
             // programs, so that with any it comes when they have run, before the function's first step.
             if !prepared.has_hooks() {

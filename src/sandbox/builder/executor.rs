@@ -252,11 +252,12 @@ fn lock_down<M>(sandbox: &Sandbox<M>, spec: &Spec, is_filtered: bool) -> Result<
 }
 
 /// Leaves stdio, the broker, the log and the receiver, and nothing of libcontainer's or the host's.
-fn enter<M>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
+fn enter<M: Module>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
     let LoadedFunction { launch, module, threads, broker, log, receiver, host_paths, .. } =
         function;
     let mut keep = vec![broker.as_fd(), log.as_fd()];
     keep.extend(receiver.as_ref().map(AsFd::as_fd));
+    keep.extend(module.descriptors());
     // SAFETY:
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.

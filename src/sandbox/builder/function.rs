@@ -7,13 +7,10 @@ use crate::stderr;
 use cwasi_sys::process::SingleThreaded;
 use cwasi_sys::reopen::append_without_waiting;
 use cwasi_vm::{Engine, EngineOptions, Module};
-use cwasi_wasmedge::WasmEdge;
 use cwasi_wire::control::{CreateDescriptor, FunctionLaunch, Role, Workload};
 
 use super::BuilderError;
 use super::executor::LoadedFunction;
-
-pub type FunctionModule = <WasmEdge as Engine>::Module;
 
 /// The descriptors of a create, after the reply socket.
 #[derive(Debug)]
@@ -47,12 +44,12 @@ impl Descriptors {
 ///
 /// # Errors
 /// When the code cannot be loaded, or `stderr` cannot be opened for the function's log.
-pub fn load(
+pub fn load<E: Engine>(
     threads: SingleThreaded,
     launch: &FunctionLaunch,
     stderr: &OwnedFd,
     sockets: Vec<OwnedFd>,
-) -> Result<LoadedFunction<FunctionModule>, BuilderError> {
+) -> Result<LoadedFunction<E::Module>, BuilderError> {
     let function = || launch.identity.function.clone();
     let failed = |source| BuilderError::Module { function: function(), source };
     let log = append_without_waiting(stderr)
@@ -65,7 +62,7 @@ pub fn load(
     };
     let (memory_max, egress) = (launch.memory_max, launch.egress.clone());
     let options = EngineOptions { memory_max, egress, log: Some(stderr::try_line) };
-    let module = WasmEdge::new(options)
+    let module = E::new(options)
         .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
         .map_err(failed)?;
     module.check(&launch.entry).map_err(failed)?;

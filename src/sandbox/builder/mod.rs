@@ -36,6 +36,7 @@ use crate::cause_chain::cause_chain;
 use crate::exec_filter::ExecFilterError;
 use crate::exit_codes;
 use cwasi_sys::process::{SingleThreaded, exit_now};
+use cwasi_vm::Engine;
 use cwasi_sys::seqpacket;
 use cwasi_vm::VmError;
 use cwasi_wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
@@ -232,12 +233,12 @@ impl Task {
         Some(Self { threads, request, reply_to, descriptors })
     }
 
-    /// Does it, answers and ends the process.
-    pub fn serve(self) -> ! {
+    /// Does it, answers and ends the process. Functions run in the engine `E`.
+    pub fn serve<E: Engine>(self) -> ! {
         let Self { threads, request, reply_to, descriptors } = self;
         let builder = getpid();
         let diagnostics = Diagnostics::install();
-        let outcome = catch_unwind(AssertUnwindSafe(|| perform(threads, &request, descriptors)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| perform::<E>(threads, &request, descriptors)));
         if getpid() != builder {
             // A panic in a process that libcontainer cloned unwound to here: the answer is not its to give.
             exit_now(exit_codes::PANICKED);
@@ -284,7 +285,7 @@ impl From<Made> for Done {
     }
 }
 
-fn perform(
+fn perform<E: Engine>(
     threads: SingleThreaded,
     request: &VerbRequest,
     descriptors: Vec<OwnedFd>,
@@ -293,8 +294,8 @@ fn perform(
     match &request.verb {
         Verb::Create(spec) => {
             let create = match spec.sandbox {
-                SandboxKind::Container => create::create,
-                SandboxKind::Process => process::create,
+                SandboxKind::Container => create::create::<E>,
+                SandboxKind::Process => process::create::<E>,
             };
             create(threads, request, spec, descriptors).map(Into::into)
         }

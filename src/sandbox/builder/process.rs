@@ -18,11 +18,12 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getppid};
 use crate::host_paths::{HostPath, HostPaths};
 use crate::{exit_codes, stderr};
 use cwasi_sys::process::{Fork, SingleThreaded, die_with_parent, exit_now};
+use cwasi_vm::Engine;
 use cwasi_wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Workload};
 
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};
-use super::function::{Descriptors, FunctionModule, load};
+use super::function::{Descriptors, load};
 use super::{BuilderError, Made, root_folders};
 
 /// What libcontainer makes in the root of a function's container.
@@ -31,7 +32,7 @@ const CONTAINER_FOLDERS: [&str; 2] = ["/dev", "/proc"];
 const READ_ONLY: &str = "ro";
 
 /// Makes sandbox init, which waits for its start.
-pub fn create(
+pub fn create<E: Engine>(
     threads: SingleThreaded,
     request: &VerbRequest,
     create: &CreateSpec,
@@ -45,7 +46,7 @@ pub fn create(
         Spec::load(&path).map_err(|source| BuilderError::Spec { path: path.clone(), source })?;
     let Descriptors { stdin, stdout, stderr, sockets } =
         Descriptors::take(&create.workload, descriptors)?;
-    let mut function = load(threads, launch, &stderr, sockets)?;
+    let mut function = load::<E>(threads, launch, &stderr, sockets)?;
     function.host_paths = host_paths(&create.bundle, &spec)?;
     let failed = |operation| {
         let path = request.root.join(&request.container);
@@ -68,7 +69,7 @@ pub fn create(
     }
 }
 
-fn not_started(function: &LoadedFunction<FunctionModule>, error: &io::Error) -> i32 {
+fn not_started<M>(function: &LoadedFunction<M>, error: &io::Error) -> i32 {
     let name = &function.launch.identity.function;
     stderr::line(&format!("the process of {name} cannot be set up: {error}"));
     exit_codes::START_FAILED

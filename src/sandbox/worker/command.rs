@@ -14,7 +14,6 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_sys::process::redirect;
 use cwasi_sys::segment::Segment;
 use cwasi_vm::{CommandEnd, Host, Instance};
-use cwasi_wasmedge::stderr_tail;
 use cwasi_wire::control::FunctionLaunch;
 use cwasi_wire::frame::INLINE_MAX;
 
@@ -22,7 +21,7 @@ use cwasi_wire::frame::INLINE_MAX;
 /// that crosses the limit is seen to have crossed it.
 const RESPONSE_SLACK: u64 = 16 << 20;
 
-/// Bytes of a failed command's stdout that its caller gets; of stderr as many ([`stderr_tail::TAIL_MAX`]).
+/// Bytes of a failed command's stdout that its caller gets; of stderr as many ([`Instance::stderr_tail`]).
 const STDOUT_TAIL_MAX: u64 = 1024;
 
 /// The container's own stdin and stdout, to return to after each request.
@@ -71,13 +70,13 @@ pub fn run<I: Instance>(
     let internal = |error: StdioError| CallError::Internal { message: error.to_string() };
     let mut output = output(launch.max_payload).map_err(internal)?;
     connect(payload, &output).map_err(internal)?;
-    stderr_tail::begin();
+    instance.keep_stderr();
     let end = instance.run_command(export, host);
-    stderr_tail::end();
+    let said = instance.stderr_tail();
     stdio.restore().map_err(internal)?;
     let function = &launch.identity.function;
     if !matches!(end, CommandEnd::Exited(0)) {
-        let said = last_words(&mut output).map_err(internal)?;
+        let said = last_words(said, &mut output).map_err(internal)?;
         return Err(match end {
             CommandEnd::Exited(code) => {
                 CallError::Failed { message: format!("{function}: exit code {code}{said}") }
@@ -98,9 +97,9 @@ pub fn run<I: Instance>(
 }
 
 /// The ends of what a command that failed has written to stderr and stdout, for its caller: often the reason.
-fn last_words(output: &mut File) -> Result<String, StdioError> {
+fn last_words(stderr: Vec<u8>, output: &mut File) -> Result<String, StdioError> {
     let mut words = String::new();
-    for (stream, bytes) in [("stderr", stderr_tail::get()), ("stdout", stdout_tail(output)?)] {
+    for (stream, bytes) in [("stderr", stderr), ("stdout", stdout_tail(output)?)] {
         let text = String::from_utf8_lossy(&bytes);
         // The tail may begin inside a character.
         let text = text.trim_start_matches(char::REPLACEMENT_CHARACTER).trim();

@@ -70,6 +70,18 @@ impl<M: VmMemory> EmbeddedCallState<M> {
         self.callees = callees;
     }
 
+    /// The function's own memory has grown.
+    pub const fn set_caller(&mut self, memory: M) {
+        self.caller = Some(memory);
+    }
+
+    /// The memory of an embedded module has grown.
+    pub fn set_callee(&mut self, callee: usize, memory: M) {
+        if let Some(callee) = self.callees.get_mut(callee) {
+            callee.memory = memory;
+        }
+    }
+
     /// The memory of the function itself, once it exists.
     pub const fn caller(&self) -> Option<M> {
         self.caller

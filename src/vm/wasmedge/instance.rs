@@ -14,6 +14,7 @@ use super::program::Part;
 use super::renewal::{Origin, Renewal};
 use super::resources::PooledResources;
 use super::sockets::Wasi;
+use super::stderr_tail;
 use super::vm_builder::{InstantiatedModule, VmBuilder};
 use cwasi_sys::huge::HUGE_PAGE;
 use cwasi_sys::segment::Segment;
@@ -310,6 +311,15 @@ impl Instance for WasmEdgeInstance {
     fn unmap(&mut self) {
         let mut memory = self.raw_memory();
         self.resources.binding.regions.borrow_mut().unmap_payload(&mut memory);
+    }
+
+    fn keep_stderr(&mut self) {
+        stderr_tail::begin();
+    }
+
+    fn stderr_tail(&mut self) -> Vec<u8> {
+        stderr_tail::end();
+        stderr_tail::get()
     }
 
     fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {

@@ -61,7 +61,7 @@ use handles::Configure;
 use page_count::PageCount;
 use sockets::SocketNetwork;
 
-pub use compile::{CompileError, compile};
+pub use compile::compile;
 pub use instance::WasmEdgeInstance;
 pub use module::WasmEdgeModule;
 
@@ -85,12 +85,10 @@ struct EngineShared {
     page_count: Option<PageCount>,
 }
 
-impl WasmEdge {
-    /// An engine.
-    ///
-    /// # Errors
-    /// When memory runs out.
-    pub fn new(options: EngineOptions) -> Result<Self, VmError> {
+impl Engine for WasmEdge {
+    type Module = WasmEdgeModule;
+
+    fn new(options: EngineOptions) -> Result<Self, VmError> {
         silence();
         let pages = options.memory_max.map_or(PAGES_MAX, |bytes| bytes / PAGE_LEN).min(PAGES_MAX);
         let memory_pages_max = u32::try_from(pages).expect("at most PAGES_MAX");
@@ -101,10 +99,6 @@ impl WasmEdge {
         let shared = EngineShared { configure, memory_max, memory_pages_max, network, page_count };
         Ok(Self { shared: Rc::new(shared) })
     }
-}
-
-impl Engine for WasmEdge {
-    type Module = WasmEdgeModule;
 
     fn load_with(
         &self,

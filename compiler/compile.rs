@@ -1,0 +1,109 @@
+//! Ahead-of-time compilation: a module in, native code out.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+
+use cwasi_vm::compile::{CompileError, folder_and_name, os, read};
+use cwasi_vm::state;
+use cwasi_wasmtime_artifact::{Trailer, settings};
+use wasmparser::{DataKind, Operator, Parser, Payload};
+use wasmtime::{Engine, OptLevel};
+
+/// Compiles `wasm` to native code in `out`, which appears complete or not at all.
+///
+/// # Errors
+/// When the module is refused or the file cannot be written.
+pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
+    let bytes = read(wasm)?;
+    let refused = |error: &dyn std::fmt::Display| CompileError::Engine {
+        path: wasm.to_owned(),
+        reason: error.to_string(),
+    };
+    let reserved = |source| CompileError::Reserved { path: wasm.to_owned(), source };
+    let bytes = state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes);
+    let mut config = settings();
+    config.cranelift_opt_level(OptLevel::Speed);
+    let engine = Engine::new(&config).map_err(|error| refused(&format!("{error:#}")))?;
+    let code = engine.precompile_module(&bytes).map_err(|error| refused(&format!("{error:#}")))?;
+    let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
+    let (directory, name) = folder_and_name(out)?;
+    let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
+    let made = write(&unfinished, &code, Trailer { image_end })
+        .and_then(|()| fs::rename(&unfinished, out).map_err(os("rename to", out)));
+    if made.is_err() {
+        let _nothing = fs::remove_file(&unfinished);
+    }
+    made
+}
+
+fn write(path: &Path, code: &[u8], trailer: Trailer) -> Result<(), CompileError> {
+    let mut file = File::create(path).map_err(os("create", path))?;
+    file.write_all(code)
+        .and_then(|()| file.write_all(&trailer.to_bytes()))
+        .map_err(os("write of", path))
+}
+
+/// Behind the last byte of linear memory that the module initializes; all of it if that depends on something else.
+fn image_end(wasm: &[u8]) -> Result<u64, wasmparser::BinaryReaderError> {
+    let mut end = 0;
+    for payload in Parser::new(0).parse_all(wasm) {
+        let Payload::DataSection(section) = payload? else { continue };
+        for data in section {
+            let data = data?;
+            let DataKind::Active { offset_expr, .. } = data.kind else { continue };
+            let start = match offset_expr.get_operators_reader().read()? {
+                Operator::I32Const { value } => u64::from(value.cast_unsigned()),
+                _ => u64::MAX,
+            };
+            end = end.max(start.saturating_add(data.data.len() as u64));
+        }
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(bytes: &[u8]) -> (Result<Trailer, CompileError>, usize) {
+        let directory = tempfile::tempdir().unwrap();
+        let (wasm, out) = (directory.path().join("m.wasm"), directory.path().join("m.cwasm"));
+        fs::write(&wasm, bytes).unwrap();
+        let made = compile(&wasm, &out)
+            .map(|()| Trailer::read(&File::open(&out).unwrap()).unwrap().unwrap());
+        (made, fs::read_dir(directory.path()).unwrap().count())
+    }
+
+    #[test]
+    fn only_core_modules_are_compiled_and_nothing_is_left() {
+        let component = b"\0asm\x0d\0\x01\0";
+        for bytes in [&b""[..], b"\x7fELF\x02\x01\x01\0", component, b"\0asm\x02\0\0\0"] {
+            let (made, files) = compiled(bytes);
+            assert!(matches!(made, Err(CompileError::NotWasm { .. })), "{made:?}");
+            assert_eq!(files, 1);
+        }
+        let invalid = wat::parse_str("(module (func (result i32)))").unwrap();
+        for broken in [&b"\0asm\x01\0\0\0\x01\x05"[..], &invalid] {
+            let (made, files) = compiled(broken);
+            assert!(matches!(made, Err(CompileError::Engine { .. })), "{made:?}");
+            assert_eq!(files, 1);
+        }
+        let reserved = r#"(module (func (export "cwasi.state")))"#;
+        let (made, _) = compiled(&wat::parse_str(reserved).unwrap());
+        assert!(matches!(made, Err(CompileError::Reserved { .. })), "{made:?}");
+    }
+
+    #[test]
+    fn the_trailer_says_where_initialized_memory_ends() {
+        for (data, end) in [
+            ("", 0),
+            (r#"(data (i32.const 16) "abc") (data (i32.const 4) "x")"#, 19),
+            (r#"(data "passive")"#, 0),
+            (r#"(global $g i32 (i32.const 8)) (data (global.get $g) "x")"#, u64::MAX),
+        ] {
+            let module = wat::parse_str(format!("(module (memory 1) {data})")).unwrap();
+            assert_eq!(compiled(&module).0.unwrap(), Trailer { image_end: end }, "{data}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What wasmtime's compiler and runtime have to agree on. Used by `cwasi-compiler`, builder and workers.
+//!
+//! A file with native code is wasmtime's own (an ELF file, which it maps), followed by a trailer of ours
+//! ([`Trailer`]).
+//!
+//! Invariant: no part of the compiler. Cargo joins the features of a build's packages, so the compiler is a workspace
+//! of its own (`compiler/`).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use wasmtime::Config;
+
+/// Settings that native code depends on. The runtime refuses code of other settings.
+///
+/// wasmtime's defaults but for: one 32-bit memory for a module, as the guest ABI has it.
+#[must_use]
+pub fn settings() -> Config {
+    let mut config = Config::new();
+    config.wasm_memory64(false).wasm_multi_memory(false);
+    config
+}
+
+/// First bytes of a trailer; the last one is its version.
+const MAGIC: [u8; 8] = *b"cwasi\0\0\x01";
+
+/// What the runtime needs to know of a module besides its code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trailer {
+    /// Behind the last byte of linear memory that the module initializes.
+    pub image_end: u64,
+}
+
+impl Trailer {
+    /// Length in bytes.
+    pub const SIZE: usize = MAGIC.len() + size_of::<u64>();
+
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+        bytes[MAGIC.len()..].copy_from_slice(&self.image_end.to_le_bytes());
+        bytes
+    }
+
+    /// The trailer of a file; `None` without one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(file: &File) -> io::Result<Option<Self>> {
+        let Some(at) = file.metadata()?.len().checked_sub(Self::SIZE as u64) else {
+            return Ok(None);
+        };
+        let mut magic = [0; MAGIC.len()];
+        let mut number = [0; size_of::<u64>()];
+        file.read_exact_at(&mut magic, at)?;
+        file.read_exact_at(&mut number, at + MAGIC.len() as u64)?;
+        Ok((magic == MAGIC).then(|| Self { image_end: u64::from_le_bytes(number) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_trailer_is_found_at_the_end_only() {
+        let trailer = Trailer { image_end: 0x12_3456_789a };
+        let mut file = tempfile::tempfile().unwrap();
+        assert_eq!(Trailer::read(&file).unwrap(), None, "too short");
+        file.write_all(b"code").unwrap();
+        file.write_all(&trailer.to_bytes()).unwrap();
+        assert_eq!(Trailer::read(&file).unwrap(), Some(trailer));
+        file.write_all(b"more").unwrap();
+        assert_eq!(Trailer::read(&file).unwrap(), None);
+    }
+}

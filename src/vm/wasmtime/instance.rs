@@ -1,0 +1,367 @@
+//! One instance of a function, with the instances of its embedded modules: a VM. Runs in a worker.
+
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+
+use cwasi_abi::export;
+use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
+use cwasi_modes::pool::SegmentPool;
+use cwasi_sys::huge::HUGE_PAGE;
+use cwasi_sys::segment::Segment;
+use cwasi_vm::engine::{GuestStop, Instance, Trap, VmError};
+use cwasi_vm::host_calls::embedded::{CalleeBuffers, CalleeMemory};
+use cwasi_vm::interface::PAGE_LEN;
+use cwasi_vm::linear_memory::LinearMemory;
+use cwasi_wasi::{Wasi, WasiTemplate};
+use wasmtime::{Extern, Func, Memory, ModuleExport, Store, TypedFunc, Val};
+
+use super::program::{Part, Program};
+use super::stop;
+use super::vm::{Binding, Callee, CalleeBlocks, MemoryLimit, PartData, VmData};
+
+/// Message for a call of a missing function.
+const NO_SUCH_EXPORT: &str = "no such export";
+
+/// An instance. All modules of its VM are made and dropped together.
+pub struct WasmtimeInstance {
+    program: Rc<Program>,
+    /// Dropped by [`Self::drop`].
+    store: ManuallyDrop<Store<VmData>>,
+    /// The embedded modules', then the function's own.
+    instances: Vec<wasmtime::Instance>,
+    memory: Option<Memory>,
+    alloc: Option<TypedFunc<(i32, i32), i32>>,
+    handle: Option<TypedFunc<(i32, i32, i32), i32>>,
+    free: Option<TypedFunc<(i32, i32, i32), ()>>,
+    response: Option<u32>,
+    /// Bytes of each memory before the first request.
+    first_lens: Vec<usize>,
+}
+
+impl std::fmt::Debug for WasmtimeInstance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WasmtimeInstance").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl WasmtimeInstance {
+    /// `wasi` is the embedded modules', then the function's own.
+    pub(super) fn new(
+        program: &Rc<Program>,
+        wasi: [Rc<WasiTemplate>; 2],
+        pool: Option<SegmentPool>,
+        host: &mut Host,
+    ) -> Result<Self, VmError> {
+        let [embedded_wasi, own_wasi] = &wasi;
+        let binding = Rc::new(Binding::new(Rc::clone(&program.composition), pool));
+        let part = |wasi: &Rc<WasiTemplate>, part: &Part| PartData {
+            memory: None,
+            image_end: part.image_end,
+            wasi: Wasi::new(wasi),
+            callee: None,
+        };
+        let mut parts = Vec::with_capacity(program.parts.len());
+        parts.extend(program.embedded().iter().map(|it| part(embedded_wasi, it)));
+        parts.push(part(own_wasi, program.root()));
+        let limit = MemoryLimit(program.memory_max);
+        let data = VmData { binding, parts, linked: Vec::new(), limit };
+        let mut store = Store::new(&program.engine, data);
+        if program.composition.memory_max.is_some() {
+            store.limiter(|data| &mut data.limit);
+        }
+        let mut this = Self {
+            program: Rc::clone(program),
+            store: ManuallyDrop::new(store),
+            instances: Vec::with_capacity(program.parts.len()),
+            memory: None,
+            alloc: None,
+            handle: None,
+            free: None,
+            response: None,
+            first_lens: Vec::new(),
+        };
+        this.instantiate(host)?;
+        this.find_exports();
+        this.initialize(host)?;
+        this.first_lens = this.memory_lens().collect();
+        Ok(this)
+    }
+
+    /// Makes the modules' instances. A module's start function may log, but calls are refused.
+    fn instantiate(&mut self, host: &mut Host) -> Result<(), VmError> {
+        let program = Rc::clone(&self.program);
+        let binding = Rc::clone(&self.store.data().binding);
+        for (index, part) in program.parts.iter().enumerate() {
+            let made = binding.lend(host, || part.instance.instantiate(&mut *self.store));
+            let instance = made.map_err(|error| {
+                let reason = stop::reason(&error);
+                let of = if part.name.is_empty() { "" } else { "embedded " };
+                let colon = if part.name.is_empty() { "" } else { ": " };
+                VmError::Instantiate { reason: format!("{of}{}{colon}{reason}", part.name) }
+            })?;
+            let memory = part.exports.memory.as_ref();
+            let memory =
+                memory.and_then(|export| instance.get_module_export(&mut *self.store, export));
+            self.store.data_mut().parts[index].memory = memory.and_then(Extern::into_memory);
+            self.instances.push(instance);
+        }
+        for (callee, export) in &program.linked {
+            let function = self.function(*callee, Some(export));
+            let function = function.ok_or(VmError::Setup { what: "linked function" })?;
+            self.store.data_mut().linked.push(function);
+        }
+        Ok(())
+    }
+
+    /// Finds what is called and read for each request.
+    fn find_exports(&mut self) {
+        let program = Rc::clone(&self.program);
+        let root = program.embedded().len();
+        self.memory = self.store.data().parts[root].memory;
+        let exports = &program.root().exports;
+        self.alloc =
+            self.function(root, exports.alloc.as_ref()).and_then(|it| it.typed(&*self.store).ok());
+        self.handle =
+            self.function(root, exports.handle.as_ref()).and_then(|it| it.typed(&*self.store).ok());
+        self.free =
+            self.function(root, exports.free.as_ref()).and_then(|it| it.typed(&*self.store).ok());
+        self.response = self.address(root, exports.response.as_ref());
+        let mut callees = Vec::with_capacity(root);
+        for (index, part) in program.embedded().iter().enumerate() {
+            let response = self.address(index, part.exports.response.as_ref());
+            let payload = self.address(index, part.exports.payload.as_ref());
+            let buffers = payload.zip(response).map(|(payload, response)| CalleeBuffers {
+                payload: GuestPtr(payload),
+                response: GuestPtr(response),
+            });
+            callees.push(CalleeMemory { memory: self.linear(index), buffers });
+            if part.is_callee {
+                let callee = self.callee(index, part, response);
+                self.store.data_mut().parts[index].callee = callee;
+            }
+        }
+        let own = self.linear(root);
+        self.store.data().binding.embedded.borrow_mut().set_memories(own, callees);
+    }
+
+    fn callee(&mut self, index: usize, part: &Part, response: Option<u32>) -> Option<Callee> {
+        let alloc = self.function(index, part.exports.alloc.as_ref())?;
+        let handle = self.function(index, part.exports.handle.as_ref())?;
+        let free = self.function(index, part.exports.free.as_ref());
+        let store = &*self.store;
+        Some(Callee {
+            alloc: alloc.typed(store).ok()?,
+            handle: handle.typed(store).ok()?,
+            free: free.and_then(|free| free.typed(store).ok()),
+            response,
+            asked: CalleeBlocks::default(),
+        })
+    }
+
+    fn function(&mut self, part: usize, export: Option<&ModuleExport>) -> Option<Func> {
+        self.instances[part].get_module_export(&mut *self.store, export?)?.into_func()
+    }
+
+    /// Value of an exported immutable `i32`.
+    fn address(&mut self, part: usize, export: Option<&ModuleExport>) -> Option<u32> {
+        let found = self.instances[part].get_module_export(&mut *self.store, export?)?;
+        Some(found.into_global()?.get(&mut *self.store).i32()?.cast_unsigned())
+    }
+
+    /// The memory of a part as it is now.
+    fn linear(&self, part: usize) -> LinearMemory {
+        self.store.data().memory(&*self.store, part)
+    }
+
+    /// Runs `_initialize` of each module, embedded ones before their importers.
+    fn initialize(&mut self, host: &mut Host) -> Result<(), VmError> {
+        let program = Rc::clone(&self.program);
+        let binding = Rc::clone(&self.store.data().binding);
+        for (index, part) in program.parts.iter().enumerate() {
+            let Some(function) = self.function(index, part.exports.initialize.as_ref()) else {
+                continue;
+            };
+            let run = binding.lend(host, || function.call(&mut *self.store, &[], &mut []));
+            run.map_err(|error| VmError::Initialize {
+                reason: match (part.name.as_str(), self.stopped(export::INITIALIZE, &error, host)) {
+                    ("", GuestStop::Trapped(trap)) => trap.to_string(),
+                    ("", GuestStop::Exited(code)) => {
+                        format!("`{}` exited with code {code}", export::INITIALIZE)
+                    }
+                    (name, GuestStop::Trapped(trap)) => format!("embedded {name}: {}", trap.reason),
+                    (name, GuestStop::Exited(code)) => {
+                        format!("embedded {name}: it called exit({code})")
+                    }
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The reason why a guest stopped, and in which embedded module.
+    fn stopped(&self, export: &str, error: &wasmtime::Error, host: &mut Host) -> GuestStop {
+        let running = self.store.data().binding.running();
+        if let Some(code) = stop::exit_code(error)
+            && running.is_empty()
+        {
+            return GuestStop::Exited(code);
+        }
+        let message = stop::reason(error);
+        let message = match host.take_trap_message() {
+            Some(said) => format!("{message}: {said}"),
+            None => message,
+        };
+        let reason = if running.is_empty() {
+            message
+        } else {
+            format!("in embedded {}: {message}", running.join(", which called "))
+        };
+        GuestStop::Trapped(Trap { export: export.to_owned(), reason })
+    }
+
+    /// Calls an export by its name.
+    fn call_by_name(&mut self, export: &str, params: &[i32]) -> wasmtime::Result<Option<i32>> {
+        let instance = self.instances.last().ok_or_else(no_such_export)?;
+        let function = instance.get_func(&mut *self.store, export).ok_or_else(no_such_export)?;
+        let values: Vec<Val> = params.iter().map(|param| Val::I32(*param)).collect();
+        let results = function.ty(&*self.store).results().len();
+        let mut results = vec![Val::I32(0); results];
+        function.call(&mut *self.store, &values, &mut results)?;
+        Ok(results.first().and_then(Val::i32))
+    }
+
+    fn memory_lens(&self) -> impl Iterator<Item = usize> {
+        let len = |part: &PartData| part.memory.map_or(0, |memory| memory.data_size(&*self.store));
+        self.store.data().parts.iter().map(len)
+    }
+
+    /// The function's own memory as it is now.
+    fn own_memory(&self) -> LinearMemory {
+        self.linear(self.program.embedded().len())
+    }
+
+    /// Unmaps everything that other memory was mapped over; false if the system refused.
+    fn clear_regions(&mut self) -> bool {
+        let binding = Rc::clone(&self.store.data().binding);
+        let root = binding.embedded_regions.len();
+        let regions = binding.embedded_regions.iter().chain([&binding.regions]);
+        let mut cleared = true;
+        for (index, regions) in regions.enumerate().take(root + 1) {
+            let mut regions = regions.borrow_mut();
+            if regions.touched().is_some() {
+                cleared &= regions.clear(&mut self.linear(index));
+            }
+        }
+        cleared
+    }
+}
+
+fn no_such_export() -> wasmtime::Error {
+    wasmtime::Error::msg(NO_SUCH_EXPORT)
+}
+
+impl Drop for WasmtimeInstance {
+    #[expect(unsafe_code, reason = "a store that must not return to the pool is never dropped")]
+    fn drop(&mut self) {
+        // The next instance of the slot would see what is mapped. A VM that stays keeps its slots, and a worker without
+        // free slots ends.
+        if self.clear_regions() {
+            // SAFETY:
+            // - dropped here only, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.store) }
+        }
+    }
+}
+
+impl Instance for WasmtimeInstance {
+    fn call(
+        &mut self,
+        export: &str,
+        params: &[i32],
+        host: &mut Host,
+    ) -> Result<Option<i32>, GuestStop> {
+        let binding = Rc::clone(&self.store.data().binding);
+        let called = binding.lend(host, || {
+            let Self { store, alloc, handle, free, .. } = self;
+            let store = &mut **store;
+            match (export, params) {
+                (export::HANDLE, &[ptr, len, out]) if let Some(handle) = handle => {
+                    handle.call(store, (ptr, len, out)).map(Some)
+                }
+                (export::ALLOC, &[len, align]) if let Some(alloc) = alloc => {
+                    alloc.call(store, (len, align)).map(Some)
+                }
+                (export::FREE, &[ptr, len, align]) if let Some(free) = free => {
+                    free.call(store, (ptr, len, align)).map(|()| None)
+                }
+                _ => self.call_by_name(export, params),
+            }
+        });
+        called.map_err(|error| self.stopped(export, &error, host))
+    }
+
+    fn memory_max(&self) -> Option<u64> {
+        self.program.composition.memory_max
+    }
+
+    fn exports(&self, function: &str) -> bool {
+        let exports = &self.program.root().interface.exports;
+        exports.iter().any(|export| export.name == function)
+    }
+
+    fn address(&self, global: &str) -> Option<u32> {
+        self.response.filter(|_| global == export::RESPONSE)
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        let pages = |len: usize| u32::try_from(len as u64 / PAGE_LEN).unwrap_or(u32::MAX);
+        let mut lens = self.memory_lens().zip(&self.first_lens).zip(&self.program.parts);
+        lens.any(|((len, first), part)| len > *first && part.interface.is_nearly_full(pages(len)))
+    }
+
+    fn memory(&self) -> &[u8] {
+        self.memory.map_or(&[], |memory| memory.data(&*self.store))
+    }
+
+    fn memory_mut(&mut self) -> &mut [u8] {
+        self.memory.map_or(&mut [], |memory| memory.data_mut(&mut *self.store))
+    }
+
+    fn aligns_huge_pages(&self) -> bool {
+        self.memory().as_ptr().addr().is_multiple_of(HUGE_PAGE)
+    }
+
+    fn map(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {
+        let mut memory = self.own_memory();
+        let mut regions = self.store.data().binding.regions.borrow_mut();
+        regions.map(&mut memory, (GuestPtr(ptr), room), segment, MapTarget::Payload)
+    }
+
+    fn map_parts(&mut self, (ptr, len): (u32, u32), parts: &[(u32, &Segment)]) -> usize {
+        let mut memory = self.own_memory();
+        let mut regions = self.store.data().binding.regions.borrow_mut();
+        regions.map_parts(&mut memory, (GuestPtr(ptr), len), parts.iter().copied())
+    }
+
+    fn unmap(&mut self) {
+        let mut memory = self.own_memory();
+        self.store.data().binding.regions.borrow_mut().unmap_payload(&mut memory);
+    }
+
+    fn answer(&mut self, (ptr, len): (u32, u32)) -> Result<Option<Segment>, PagesError> {
+        let mut memory = self.own_memory();
+        let mut regions = self.store.data().binding.regions.borrow_mut();
+        Ok(regions.answer(&mut memory, GuestPtr(ptr), len)?.cloned())
+    }
+
+    fn keep_stderr(&mut self) {
+        if let Some(root) = self.store.data_mut().parts.last_mut() {
+            root.wasi.keep_stderr();
+        }
+    }
+
+    fn stderr_tail(&mut self) -> Vec<u8> {
+        let root = self.store.data().parts.last();
+        root.map(|root| root.wasi.stderr_tail().to_vec()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,59 @@
+//! The engine wasmtime, without its compiler. Runs in builder and workers.
+//!
+//! A fresh instance per request takes a few microseconds: instances come from a pool, which resets only the pages that
+//! a request has written. The builder loads code and makes the pool; only workers make instances.
+//!
+//! Invariants:
+//! - One thread. Nothing here is `Send`.
+//! - Regions are unmapped before an instance returns to the pool (`instance`), and never lie where the module
+//!   initializes memory ([`LinearMemory::with_image`](cwasi_vm::linear_memory::LinearMemory::with_image)): the pool
+//!   would hand them, or zeros in the place of data, to the next instance.
+//! - Descriptors that wasmtime uses by their number stay open in all processes that fork from the builder's
+//!   ([`Module::descriptors`](cwasi_vm::Module::descriptors)).
+//! - Workers are forked by libc's `fork`: wasmtime opens the child's own page map in a fork handler.
+
+mod embedded;
+mod functions;
+mod instance;
+mod module;
+mod page_map;
+mod program;
+mod stop;
+mod vm;
+
+use std::path::Path;
+
+use cwasi_vm::engine::{Engine, EngineOptions, VmError};
+use cwasi_wasi::SocketNetwork;
+use cwasi_wire::control::EmbeddedModule;
+
+pub use instance::WasmtimeInstance;
+pub use module::WasmtimeModule;
+
+/// Version of the engine: a part of the native code's key.
+pub const VERSION: &str = "48.0.8";
+
+#[derive(Debug)]
+pub struct Wasmtime {
+    memory_max: Option<u64>,
+    /// Allowed destinations of a function's sockets; `None` = no sockets.
+    network: Option<SocketNetwork>,
+}
+
+impl Engine for Wasmtime {
+    type Module = WasmtimeModule;
+
+    fn new(options: EngineOptions) -> Result<Self, VmError> {
+        let EngineOptions { memory_max, egress, log } = options;
+        let network = egress.map(|egress| SocketNetwork::new(egress, log)).transpose()?;
+        Ok(Self { memory_max, network })
+    }
+
+    fn load_with(
+        &self,
+        artifact: &Path,
+        embedded: &[EmbeddedModule],
+    ) -> Result<WasmtimeModule, VmError> {
+        WasmtimeModule::load(self, artifact, embedded)
+    }
+}

@@ -1,0 +1,362 @@
+//! All code of a function: its own module and its embedded modules. Runs in builder and workers.
+#![expect(unsafe_code, reason = "executes native code")]
+
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::path::Path;
+use std::rc::Rc;
+
+use cwasi_abi::{IMPORT_MODULE, export};
+use cwasi_vm::engine::VmError;
+use cwasi_vm::host_calls::binding::{Composition, LinkedImport};
+use cwasi_vm::interface::{
+    self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
+};
+use cwasi_vm::trampoline::Number;
+use cwasi_wasmtime_artifact::{Trailer, settings};
+use cwasi_wire::control::EmbeddedModule;
+use wasmtime::{
+    Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
+    Module, ModuleExport, Mutability, PoolingAllocationConfig, ValRaw, ValType,
+};
+
+use super::vm::VmData;
+use super::{Wasmtime, embedded, functions, page_map};
+
+/// VMs at a time: one runs, one is made ahead.
+const VMS: u32 = 2;
+/// Most tables of a module in the pool.
+const TABLES: u32 = 4;
+/// Most elements of a table in the pool.
+const TABLE_ELEMENTS: usize = 100_000;
+/// Bytes of a memory, and of a table, that stay resident for the next instance if a request has written them.
+const KEPT: usize = 16 << 20;
+/// Largest instance in the pool, without memory and tables.
+const INSTANCE_MAX: usize = 4 << 20;
+
+/// All code of one VM.
+pub(super) struct Program {
+    pub(super) engine: Engine,
+    /// The embedded modules, each after its own imports, then the function itself.
+    pub(super) parts: Vec<Part>,
+    /// What the host functions know of it.
+    pub(super) composition: Rc<Composition>,
+    /// Where linked functions are, by number.
+    pub(super) linked: Vec<(usize, ModuleExport)>,
+    /// Descriptors that wasmtime uses by their number.
+    pub(super) descriptors: Vec<RawFd>,
+    /// Most bytes of a linear memory.
+    pub(super) memory_max: usize,
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("composition", &self.composition).finish_non_exhaustive()
+    }
+}
+
+/// One module's code.
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) interface: ModuleInterface,
+    pub(super) instance: InstancePre<VmData>,
+    pub(super) exports: PartExports,
+    pub(super) image_end: u64,
+    /// It can be dispatched to.
+    pub(super) is_callee: bool,
+}
+
+/// Places of a module's exports; `None` where it has none of that name and type.
+pub(super) struct PartExports {
+    pub(super) memory: Option<ModuleExport>,
+    pub(super) initialize: Option<ModuleExport>,
+    pub(super) alloc: Option<ModuleExport>,
+    pub(super) handle: Option<ModuleExport>,
+    pub(super) free: Option<ModuleExport>,
+    pub(super) response: Option<ModuleExport>,
+    pub(super) payload: Option<ModuleExport>,
+}
+
+impl PartExports {
+    fn of(module: &Module, interface: &ModuleInterface) -> Self {
+        let function = |name: &str, params, results| {
+            let has_type = interface.exports_function(name, params, results);
+            has_type.then(|| module.get_export_index(name)).flatten()
+        };
+        let if_any = |is: bool, name: &str| is.then(|| module.get_export_index(name)).flatten();
+        Self {
+            memory: if_any(interface.memory.is_some(), export::MEMORY),
+            initialize: function(export::INITIALIZE, 0, 0),
+            alloc: function(export::ALLOC, 2, 1),
+            handle: function(export::HANDLE, 3, 1),
+            free: function(export::FREE, 3, 0),
+            response: if_any(interface.lends_response, export::RESPONSE),
+            payload: if_any(interface.has_payload_buffer(), export::PAYLOAD),
+        }
+    }
+}
+
+impl Program {
+    /// Loads a function with its embedded modules.
+    pub(super) fn load(
+        wasmtime: &Wasmtime,
+        artifact: &Path,
+        embedded: &[EmbeddedModule],
+    ) -> Result<Self, VmError> {
+        let modules = u32::try_from(embedded.len() + 1).unwrap_or(u32::MAX);
+        let paths = || embedded.iter().map(|module| &*module.artifact).chain([artifact]);
+        let files = paths().map(CodeFile::open).collect::<Result<Vec<_>, _>>()?;
+        // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
+        let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
+            Ok(loaded) => loaded,
+            Err(_too_large) => engine(&settings()).and_then(|engine| load_all(engine, &files))?,
+        };
+        let mut loading = ProgramLoader {
+            wasmtime,
+            engine: &engine,
+            parts: Vec::new(),
+            linked: Vec::new(),
+            composition: Composition { memory_max: wasmtime.memory_max, ..Composition::default() },
+        };
+        let named = embedded.iter().map(|module| (&*module.name, module.dispatch));
+        for ((name, dispatch), code) in named.zip(&loaded) {
+            let part = loading.part(name, dispatch, code)?;
+            loading.parts.push(part);
+            loading.composition.embedded.push(name.to_owned());
+        }
+        let root = loaded.last().ok_or(VmError::Setup { what: "function" })?;
+        let root = loading.part("", false, root)?;
+        let ProgramLoader { mut parts, linked, composition, .. } = loading;
+        parts.push(root);
+        let descriptors = loaded.iter().map(|code| code.descriptor);
+        let descriptors = descriptors.chain(page_map::find().map(|(number, _)| number)).collect();
+        let memory_max = usize::try_from(pages_max(wasmtime)).unwrap_or(usize::MAX);
+        let memory_max = memory_max.saturating_mul(usize::try_from(PAGE_LEN).unwrap_or(usize::MAX));
+        let composition = Rc::new(composition);
+        Ok(Self { engine, parts, composition, linked, descriptors, memory_max })
+    }
+
+    /// The function itself.
+    pub(super) fn root(&self) -> &Part {
+        self.parts.last().expect("`load` has pushed it")
+    }
+
+    /// Its embedded modules.
+    pub(super) fn embedded(&self) -> &[Part] {
+        self.parts.split_last().map_or(&[], |(_, embedded)| embedded)
+    }
+}
+
+/// Most pages of a linear memory.
+fn pages_max(wasmtime: &Wasmtime) -> u64 {
+    wasmtime.memory_max.map_or(PAGES_MAX, |bytes| bytes / PAGE_LEN).min(PAGES_MAX)
+}
+
+fn engine(config: &wasmtime::Config) -> Result<Engine, VmError> {
+    Engine::new(config).map_err(|_error| VmError::Setup { what: "engine" })
+}
+
+/// An engine with a pool for VMs of `modules` modules.
+fn pooled(modules: u32) -> Result<Engine, VmError> {
+    let mut pool = PoolingAllocationConfig::new();
+    let instances = VMS.saturating_mul(modules);
+    let scans = page_map::find().is_some_and(|(_, scans)| scans);
+    pool.total_core_instances(instances)
+        .total_memories(instances)
+        .total_tables(instances.saturating_mul(TABLES))
+        .max_unused_warm_slots(instances)
+        .max_core_instance_size(INSTANCE_MAX)
+        .max_tables_per_module(TABLES)
+        .table_elements(TABLE_ELEMENTS)
+        .linear_memory_keep_resident(KEPT)
+        .table_keep_resident(KEPT)
+        .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
+    let mut config = settings();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    engine(&config)
+}
+
+/// A file that our own compiler made.
+struct CodeFile<'a> {
+    path: &'a Path,
+    file: File,
+    trailer: Trailer,
+}
+
+struct LoadedCode {
+    module: Module,
+    trailer: Trailer,
+    descriptor: RawFd,
+}
+
+impl<'a> CodeFile<'a> {
+    fn open(path: &'a Path) -> Result<Self, VmError> {
+        let bad = |reason: String| VmError::Artifact { path: path.to_owned(), reason };
+        if !path.is_absolute() {
+            return Err(bad("the path is not absolute".into()));
+        }
+        let file = File::open(path).map_err(|error| bad(error.to_string()))?;
+        match Trailer::read(&file) {
+            Ok(Some(trailer)) => Ok(Self { path, file, trailer }),
+            Ok(None) => Err(bad("the compiler of this runtime has not made it".into())),
+            Err(error) => Err(bad(error.to_string())),
+        }
+    }
+
+    fn load(&self, engine: &Engine) -> Result<LoadedCode, VmError> {
+        let bad = |reason: String| VmError::Artifact { path: self.path.to_owned(), reason };
+        let file = self.file.try_clone().map_err(|error| bad(error.to_string()))?;
+        let descriptor = file.as_raw_fd();
+        // SAFETY:
+        // - our own compiler made the file, which nobody changes: the trait's condition.
+        let module = unsafe { Module::deserialize_open_file(engine, file) }
+            .map_err(|error| bad(format!("{error:#}")))?;
+        Ok(LoadedCode { module, trailer: self.trailer, descriptor })
+    }
+}
+
+fn load_all(engine: Engine, files: &[CodeFile<'_>]) -> Result<(Engine, Vec<LoadedCode>), VmError> {
+    let loaded = files.iter().map(|file| file.load(&engine)).collect::<Result<_, _>>()?;
+    Ok((engine, loaded))
+}
+
+/// A program under construction.
+struct ProgramLoader<'a> {
+    wasmtime: &'a Wasmtime,
+    engine: &'a Engine,
+    parts: Vec<Part>,
+    linked: Vec<(usize, ModuleExport)>,
+    composition: Composition,
+}
+
+impl ProgramLoader<'_> {
+    fn part(&mut self, name: &str, is_callee: bool, code: &LoadedCode) -> Result<Part, VmError> {
+        let LoadedCode { module, trailer, .. } = code;
+        let mut interface = interface_of(module);
+        let pages = u32::try_from(pages_max(self.wasmtime)).unwrap_or(u32::MAX);
+        interface.limit_memory(pages)?;
+        let is_root = name.is_empty();
+        let embedded: Vec<_> =
+            self.parts.iter().map(|part| (&*part.name, &part.interface)).collect();
+        let rules = ImportRules {
+            embedded: &embedded,
+            wasi: functions::wasi_has,
+            is_root,
+            has_network: self.wasmtime.network.is_some(),
+        };
+        rules.check(&interface)?;
+        if is_callee {
+            interface.check_reactor(name)?;
+        }
+        let refused =
+            |error: wasmtime::Error| VmError::Instantiate { reason: format!("{error:#}") };
+        let mut linker = Linker::new(self.engine);
+        let dispatches = is_root
+            && self.parts.iter().any(|part| part.is_callee)
+            && interface.imports_from(IMPORT_MODULE);
+        functions::define(&mut linker, self.parts.len(), &interface, dispatches)
+            .map_err(refused)?;
+        let caller = (!is_root).then_some(self.parts.len());
+        for callee in 0..self.parts.len() {
+            self.link(&mut linker, module, &interface, caller, callee).map_err(refused)?;
+        }
+        let instance = linker.instantiate_pre(module).map_err(refused)?;
+        Ok(Part {
+            name: name.to_owned(),
+            exports: PartExports::of(module, &interface),
+            interface,
+            instance,
+            image_end: trailer.image_end,
+            is_callee,
+        })
+    }
+
+    /// Defines what `module` imports from the embedded module `callee`.
+    fn link(
+        &mut self,
+        linker: &mut Linker<VmData>,
+        module: &Module,
+        interface: &ModuleInterface,
+        caller: Option<usize>,
+        callee: usize,
+    ) -> wasmtime::Result<()> {
+        let name = self.parts[callee].name.clone();
+        for function in interface::linked(interface, &name, self.linked.len()) {
+            let ty = module.imports().find_map(|import| {
+                let is = import.module() == name && import.name() == function.name;
+                is.then(|| import.ty()).and_then(|ty| ty.func().cloned())
+            });
+            let exported = self.parts[callee].instance.module().get_export_index(&function.name);
+            let (Some(ty), Some(exported)) = (ty, exported) else { continue };
+            define_link(linker, &name, &function.name, function.number, ty)?;
+            self.linked.push((callee, exported));
+            let import = LinkedImport { caller, callee, name: function.name };
+            self.composition.functions.push(import);
+        }
+        Ok(())
+    }
+}
+
+fn define_link(
+    linker: &mut Linker<VmData>,
+    module: &str,
+    name: &str,
+    number: u32,
+    ty: FuncType,
+) -> wasmtime::Result<()> {
+    let call = move |mut caller: Caller<'_, VmData>, values: &mut [MaybeUninit<ValRaw>]| {
+        let values: *mut [MaybeUninit<ValRaw>] = values;
+        // SAFETY:
+        // - plain numbers, for parameters and results; wasmtime has set the parameters, and results are only written.
+        let values = unsafe { &mut *(values as *mut [ValRaw]) };
+        embedded::linked(&mut caller, number, values)
+    };
+    // SAFETY:
+    // - reads the parameters and writes the results of a function of the same type.
+    unsafe { linker.func_new_unchecked(module, name, ty, call) }.map(|_linker| ())
+}
+
+/// Imports and exports of a module.
+fn interface_of(module: &Module) -> ModuleInterface {
+    let mut found = ModuleInterface::default();
+    for export in module.exports() {
+        let name = export.name();
+        match export.ty() {
+            ExternType::Func(ty) => found.exports.push(signature(name, &ty)),
+            ExternType::Memory(ty) if name == export::MEMORY => {
+                let pages = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+                let max = ty.maximum().map_or(u32::MAX, pages);
+                found.memory = Some(MemoryPages { first: pages(ty.minimum()), max });
+            }
+            ExternType::Global(ty) => {
+                let is_address =
+                    matches!(ty.content(), ValType::I32) && ty.mutability() == Mutability::Const;
+                found.lends_response |= is_address && name == export::RESPONSE;
+                found.has_payload |= is_address && name == export::PAYLOAD;
+            }
+            _ => {}
+        }
+    }
+    for import in module.imports() {
+        let function = import.ty().func().map(|ty| signature(import.name(), ty));
+        let (module, name) = (import.module().to_owned(), import.name().to_owned());
+        found.imports.push(Import { module, name, function });
+    }
+    found
+}
+
+fn signature(name: &str, ty: &FuncType) -> Signature {
+    let number = |ty: ValType| match ty {
+        ValType::I32 => Some(Number::I32),
+        ValType::I64 => Some(Number::I64),
+        ValType::F32 => Some(Number::F32),
+        ValType::F64 => Some(Number::F64),
+        _ => None,
+    };
+    Signature {
+        name: name.to_owned(),
+        params: ty.params().map(number).collect(),
+        results: ty.results().map(number).collect(),
+    }
+}

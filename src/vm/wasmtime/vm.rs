@@ -1,0 +1,127 @@
+//! The data of one VM in wasmtime's store: a function and its embedded modules. Runs in a worker.
+#![expect(unsafe_code, reason = "linear memory belongs to the engine")]
+
+use std::rc::Rc;
+
+use cwasi_abi::export;
+use cwasi_vm::host_calls::binding::HostBinding;
+use cwasi_vm::linear_memory::LinearMemory;
+use cwasi_wasi::Wasi;
+use wasmtime::{AsContext, Caller, Extern, Func, Memory, ResourceLimiter, TypedFunc};
+
+/// The data of the host functions of one VM.
+pub(super) type Binding = HostBinding<LinearMemory>;
+
+pub(super) struct VmData {
+    pub(super) binding: Rc<Binding>,
+    /// The embedded modules in their order, then the function itself.
+    pub(super) parts: Vec<PartData>,
+    /// The functions behind the numbers of linked calls.
+    pub(super) linked: Vec<Func>,
+    pub(super) limit: MemoryLimit,
+}
+
+/// One module's instance in a VM.
+pub(super) struct PartData {
+    /// `None` before it exists, and without one.
+    pub(super) memory: Option<Memory>,
+    /// Behind the last byte that the module initializes.
+    pub(super) image_end: u64,
+    pub(super) wasi: Wasi,
+    /// Of an embedded module that can be dispatched to.
+    pub(super) callee: Option<Callee>,
+}
+
+/// What a dispatch calls in an embedded module.
+#[derive(Clone)]
+pub(super) struct Callee {
+    pub(super) alloc: TypedFunc<(u32, u32), u32>,
+    pub(super) handle: TypedFunc<(u32, u32, u32), i32>,
+    pub(super) free: Option<TypedFunc<(u32, u32, u32), ()>>,
+    /// The global with the address for its response.
+    pub(super) response: Option<u32>,
+    /// The blocks of its last call, which it gets back at the next one: its response may lie there until then.
+    pub(super) asked: CalleeBlocks,
+}
+
+/// Blocks that a callee has allocated; address 0 = none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CalleeBlocks {
+    pub(super) response: u32,
+    pub(super) payload: u32,
+    pub(super) len: u32,
+    pub(super) align: u32,
+}
+
+impl VmData {
+    /// The memory of a part as it is now.
+    pub(super) fn memory(&self, store: impl AsContext<Data = Self>, part: usize) -> LinearMemory {
+        let Some(PartData { memory: Some(memory), image_end, .. }) = self.parts.get(part) else {
+            return LinearMemory::NONE;
+        };
+        linear(*memory, store, *image_end)
+    }
+}
+
+/// A memory by its address and length now.
+pub(super) fn linear(
+    memory: Memory,
+    store: impl AsContext<Data = VmData>,
+    image_end: u64,
+) -> LinearMemory {
+    let store = &store.as_context();
+    // SAFETY:
+    // - wasmtime reserves it as one private mapping that does not move (the settings reserve 4 GiB), makes it accessible
+    //   from its start on as it grows, and keeps it as long as the store.
+    // - the handle is used while guests of this store wait for the host, or in the binding of the same VM.
+    unsafe { LinearMemory::new(memory.data_ptr(store), memory.data_size(store)) }
+        .with_image(image_end)
+}
+
+/// The memory of the calling part.
+pub(super) fn memory_of(caller: &mut Caller<'_, VmData>, part: usize) -> LinearMemory {
+    let data = caller.data();
+    if data.parts.get(part).is_some_and(|part| part.memory.is_none())
+        && let Some(Extern::Memory(memory)) = caller.get_export(export::MEMORY)
+    {
+        // The module's start function has called.
+        caller.data_mut().parts[part].memory = Some(memory);
+    }
+    caller.data().memory(&*caller, part)
+}
+
+/// Tells the binding the memories of caller and callee as they are now: both may have grown.
+pub(super) fn refresh(caller: &mut Caller<'_, VmData>, callee: Option<usize>) {
+    let root = caller.data().parts.len().saturating_sub(1);
+    let own = memory_of(caller, root);
+    let callee = callee.map(|index| (index, memory_of(caller, index)));
+    let mut embedded = caller.data().binding.embedded.borrow_mut();
+    embedded.set_caller(own);
+    if let Some((index, memory)) = callee {
+        embedded.set_callee(index, memory);
+    }
+}
+
+/// Limits linear memories to `cwasi.memory`.
+#[derive(Debug)]
+pub(super) struct MemoryLimit(pub(super) usize);
+
+impl ResourceLimiter for MemoryLimit {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(desired <= self.0)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        _desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(true)
+    }
+}
