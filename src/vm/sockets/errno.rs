@@ -2,25 +2,113 @@
 
 use nix::errno::Errno;
 
-/// Errors of socket functions.
+/// An error that a function of WASI returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WasiErrno(pub u16);
 
-impl WasiErrno {
-    pub const ACCES: Self = Self(2);
-    pub const AFNOSUPPORT: Self = Self(5);
-    pub const BADF: Self = Self(8);
-    pub const FAULT: Self = Self(21);
-    pub const INVAL: Self = Self(28);
-    pub const IO: Self = Self(29);
-    pub const NOPROTOOPT: Self = Self(50);
-    pub const AI_AGAIN: Self = Self(78);
-    pub const AI_FAIL: Self = Self(80);
-    pub const AI_FAMILY: Self = Self(81);
-    pub const AI_MEMORY: Self = Self(82);
-    pub const AI_NO_DATA: Self = Self(83);
-    pub const AI_NO_NAME: Self = Self(84);
-    pub const AI_SERVICE: Self = Self(85);
+/// Constants with the names and numbers of WASI, and the kernel's errnos with the same names.
+macro_rules! errnos {
+    ($($name:ident = $number:literal $(: $errno:ident)?,)*) => {
+        impl WasiErrno {
+            $(pub const $name: Self = Self($number);)*
+        }
+
+        impl From<Errno> for WasiErrno {
+            /// `IO` for errnos that WASI does not have.
+            fn from(errno: Errno) -> Self {
+                match errno {
+                    $($(Errno::$errno => Self::$name,)?)*
+                    _ => Self::IO,
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    TOOBIG = 1: E2BIG,
+    ACCES = 2: EACCES,
+    ADDRINUSE = 3: EADDRINUSE,
+    ADDRNOTAVAIL = 4: EADDRNOTAVAIL,
+    AFNOSUPPORT = 5: EAFNOSUPPORT,
+    AGAIN = 6: EAGAIN,
+    ALREADY = 7: EALREADY,
+    BADF = 8: EBADF,
+    BADMSG = 9: EBADMSG,
+    BUSY = 10: EBUSY,
+    CANCELED = 11: ECANCELED,
+    CHILD = 12: ECHILD,
+    CONNABORTED = 13: ECONNABORTED,
+    CONNREFUSED = 14: ECONNREFUSED,
+    CONNRESET = 15: ECONNRESET,
+    DEADLK = 16: EDEADLK,
+    DESTADDRREQ = 17: EDESTADDRREQ,
+    DOM = 18: EDOM,
+    DQUOT = 19: EDQUOT,
+    EXIST = 20: EEXIST,
+    FAULT = 21: EFAULT,
+    FBIG = 22: EFBIG,
+    HOSTUNREACH = 23: EHOSTUNREACH,
+    IDRM = 24: EIDRM,
+    ILSEQ = 25: EILSEQ,
+    INPROGRESS = 26: EINPROGRESS,
+    INTR = 27: EINTR,
+    INVAL = 28: EINVAL,
+    IO = 29: EIO,
+    ISCONN = 30: EISCONN,
+    ISDIR = 31: EISDIR,
+    LOOP = 32: ELOOP,
+    MFILE = 33: EMFILE,
+    MLINK = 34: EMLINK,
+    MSGSIZE = 35: EMSGSIZE,
+    MULTIHOP = 36: EMULTIHOP,
+    NAMETOOLONG = 37: ENAMETOOLONG,
+    NETDOWN = 38: ENETDOWN,
+    NETRESET = 39: ENETRESET,
+    NETUNREACH = 40: ENETUNREACH,
+    NFILE = 41: ENFILE,
+    NOBUFS = 42: ENOBUFS,
+    NODEV = 43: ENODEV,
+    NOENT = 44: ENOENT,
+    NOEXEC = 45: ENOEXEC,
+    NOLCK = 46: ENOLCK,
+    NOLINK = 47: ENOLINK,
+    NOMEM = 48: ENOMEM,
+    NOMSG = 49: ENOMSG,
+    NOPROTOOPT = 50: ENOPROTOOPT,
+    NOSPC = 51: ENOSPC,
+    NOSYS = 52: ENOSYS,
+    NOTCONN = 53: ENOTCONN,
+    NOTDIR = 54: ENOTDIR,
+    NOTEMPTY = 55: ENOTEMPTY,
+    NOTRECOVERABLE = 56: ENOTRECOVERABLE,
+    NOTSOCK = 57: ENOTSOCK,
+    NOTSUP = 58: EOPNOTSUPP,
+    NOTTY = 59: ENOTTY,
+    NXIO = 60: ENXIO,
+    OVERFLOW = 61: EOVERFLOW,
+    OWNERDEAD = 62: EOWNERDEAD,
+    PERM = 63: EPERM,
+    PIPE = 64: EPIPE,
+    PROTO = 65: EPROTO,
+    PROTONOSUPPORT = 66: EPROTONOSUPPORT,
+    PROTOTYPE = 67: EPROTOTYPE,
+    RANGE = 68: ERANGE,
+    ROFS = 69: EROFS,
+    SPIPE = 70: ESPIPE,
+    SRCH = 71: ESRCH,
+    STALE = 72: ESTALE,
+    TIMEDOUT = 73: ETIMEDOUT,
+    TXTBSY = 74: ETXTBSY,
+    XDEV = 75: EXDEV,
+    NOTCAPABLE = 76,
+    AI_AGAIN = 78,
+    AI_FAIL = 80,
+    AI_FAMILY = 81,
+    AI_MEMORY = 82,
+    AI_NO_DATA = 83,
+    AI_NO_NAME = 84,
+    AI_SERVICE = 85,
 }
 
 /// A pointer outside linear memory.
@@ -30,39 +118,26 @@ impl From<cwasi_abi::Errno> for WasiErrno {
     }
 }
 
-impl From<Errno> for WasiErrno {
-    fn from(errno: Errno) -> Self {
-        Self(match errno {
-            Errno::EACCES => 2,
-            Errno::EADDRINUSE => 3,
-            Errno::EADDRNOTAVAIL => 4,
-            Errno::EAFNOSUPPORT => 5,
-            Errno::EAGAIN => 6,
-            Errno::EALREADY => 7,
-            Errno::EBADF => 8,
-            Errno::ECONNABORTED => 13,
-            Errno::ECONNREFUSED => 14,
-            Errno::ECONNRESET => 15,
-            Errno::EDESTADDRREQ => 17,
-            Errno::EHOSTUNREACH => 23,
-            Errno::EINPROGRESS => 26,
-            Errno::EINTR => 27,
-            Errno::EINVAL => 28,
-            Errno::EISCONN => 30,
-            Errno::EMSGSIZE => 35,
-            Errno::ENETDOWN => 38,
-            Errno::ENETUNREACH => 40,
-            Errno::ENOBUFS => 42,
-            Errno::ENOMEM => 48,
-            Errno::ENOPROTOOPT => 50,
-            Errno::ENOTCONN => 53,
-            Errno::ENOTSOCK => 57,
-            Errno::EOPNOTSUPP => 58,
-            Errno::EPERM => 63,
-            Errno::EPIPE => 64,
-            Errno::EPROTOTYPE => 67,
-            Errno::ETIMEDOUT => 73,
-            _ => 29,
-        })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of `wasi/api.h`.
+    #[test]
+    fn errnos_have_the_numbers_of_wasi() {
+        for (errno, number) in [
+            (Errno::E2BIG, 1),
+            (Errno::EBADF, 8),
+            (Errno::EINVAL, 28),
+            (Errno::ENOENT, 44),
+            (Errno::EOPNOTSUPP, 58),
+            (Errno::EPERM, 63),
+            (Errno::EROFS, 69),
+            (Errno::EXDEV, 75),
+            (Errno::EKEYREVOKED, 29),
+        ] {
+            assert_eq!(WasiErrno::from(errno).0, number, "{errno}");
+        }
+        assert_eq!(WasiErrno::NOTCAPABLE.0, 76);
     }
 }
