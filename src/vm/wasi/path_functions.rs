@@ -143,6 +143,7 @@ impl Wasi {
         put_u32(memory, fd_out, number)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "as WASI declares it")]
     pub fn path_readlink(
         &mut self,
         memory: &mut impl GuestMemory,
@@ -178,6 +179,7 @@ impl Wasi {
         self.unlink(memory, fd, (ptr, len), UnlinkatFlags::RemoveDir)
     }
 
+    #[expect(clippy::too_many_arguments, reason = "as WASI declares it")]
     pub fn path_rename(
         &mut self,
         memory: &mut impl GuestMemory,

@@ -116,6 +116,7 @@ impl Wasi {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "as WASI declares it")]
     pub fn sock_recv(
         &mut self,
         memory: &mut impl GuestMemory,
