@@ -10,11 +10,12 @@ use cwasi_host_functions::{GuestMemory, GuestPtr};
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, fstat, fstatat};
 use rustix::fs::{RawDir, RawDirEntry, SeekFrom, seek};
+use rustix::io::Errno;
 
 use crate::buffers::errno;
 use crate::layout::{FileType, Record, check_room, put_len};
 use crate::paths::open_below;
-use crate::{Wasi, WasiErrno, WasiResult};
+use crate::{Wasi, WasiResult};
 
 /// Bytes of entries that the kernel writes at once: some entries with the longest names.
 const ENTRIES_LEN: usize = 4096;
@@ -51,10 +52,12 @@ impl Wasi {
 /// Fills `room` with the entries from `cookie` on; the last one may be cut off. Returns the number of bytes, which is
 /// less than there is room for at the directory's end.
 fn read_entries(directory: BorrowedFd<'_>, cookie: u64, room: &mut [u8]) -> WasiResult<usize> {
-    if cookie > i64::MAX as u64 {
-        return Err(WasiErrno::INVAL);
+    match seek(directory, SeekFrom::Start(cookie)) {
+        Ok(_) => {}
+        // Behind the last position that a directory can have.
+        Err(Errno::INVAL) => return Ok(0),
+        Err(error) => return Err(errno(error).into()),
     }
-    seek(directory, SeekFrom::Start(cookie)).map_err(errno)?;
     let own = fstat(directory)?.st_ino;
     let mut buffer = [const { MaybeUninit::uninit() }; ENTRIES_LEN];
     let mut entries = RawDir::new(directory, &mut buffer);
