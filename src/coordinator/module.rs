@@ -16,6 +16,7 @@ use wasmparser::{
 };
 
 use super::home::append_home;
+use cwasi_config::Engine;
 use cwasi_wire::egress::needs_egress;
 
 /// Largest module in bytes.
@@ -98,6 +99,22 @@ impl CheckedModule {
 }
 
 impl CheckedModule {
+    /// Returns the module as `engine` compiles it. For WasmEdge, a module that `embeds` others gets `cwasi.home`.
+    ///
+    /// # Errors
+    /// None for a checked module.
+    pub fn prepared_for(
+        self,
+        engine: Engine,
+        embeds: bool,
+        origin: &str,
+    ) -> Result<Self, ModuleError> {
+        match engine {
+            Engine::Wasmedge if embeds => self.with_home(origin),
+            Engine::Wasmedge | Engine::Wasmtime => Ok(self),
+        }
+    }
+
     /// Returns the module with the export `cwasi.home` ([`super::home`]).
     ///
     /// # Errors
