@@ -113,8 +113,7 @@ impl<'a> Faults<'a> {
         let Some(shim) = processes::read(task.pid).map(|init| init.parent) else { return };
         let zygote = format!("{} zygote", DEFAULT_ENGINE.sandbox_program());
         let is_zygote = |process: &&Process| {
-            process.command.contains(&zygote)
-                && !tasks.iter().any(|task| task.pid == process.pid)
+            process.command.contains(&zygote) && !tasks.iter().any(|task| task.pid == process.pid)
         };
         // A task that has come since looks like a zygote: only the one that descends from nobody's create is.
         if let Some(zygote) = children(shim).iter().filter(is_zygote).map(|one| one.pid).min() {

@@ -71,7 +71,11 @@ fn module(bytes: &[u8]) -> CheckedModule {
 }
 
 fn cache(dir: &Path, fingerprint: &str, jobs: usize) -> AotCache {
-    AotCache::new(dir, |engine| format!("{engine} {fingerprint}"), &CompileConfig { jobs, ..CompileConfig::default() })
+    AotCache::new(
+        dir,
+        |engine| format!("{engine} {fingerprint}"),
+        &CompileConfig { jobs, ..CompileConfig::default() },
+    )
 }
 
 /// What is in the cache beside its locks.
@@ -103,7 +107,10 @@ async fn a_module_is_compiled_once_and_again_only_when_damaged() {
     assert!(again.compiled.is_some());
     assert_eq!(fs::read(&path).unwrap(), b"one");
     let other = cache(dir.path(), "e2", 2);
-    assert_ne!(other.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines).await.unwrap().path, path);
+    assert_ne!(
+        other.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines).await.unwrap().path,
+        path
+    );
 }
 
 #[tokio::test]
@@ -177,8 +184,10 @@ async fn a_module_over_a_limit_is_not_compiled() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = wat::parse_str("(module (func) (func))").unwrap();
     let limits = CompileConfig { functions: 1, ..CompileConfig::default() };
-    let (cache, lines) = (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
-    let error = cache.artifact(&module(&bytes), ENGINE, "m", "t", &Fails, &lines).await.unwrap_err();
+    let (cache, lines) =
+        (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
+    let error =
+        cache.artifact(&module(&bytes), ENGINE, "m", "t", &Fails, &lines).await.unwrap_err();
     assert!(error.to_string().contains("m is not compiled: it has functions: 2"), "{error}");
     assert!(!dir.path().join("aot").exists());
 }
@@ -204,7 +213,8 @@ async fn a_waiting_module_gives_its_turn_up() {
 async fn the_least_recently_used_entry_is_evicted() {
     let dir = tempfile::tempdir().unwrap();
     let limits = CompileConfig { cache_max: 25, ..CompileConfig::default() };
-    let (cache, lines) = (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
+    let (cache, lines) =
+        (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
     let compiler = Copy::new(100);
     let make = async |bytes: &[u8; 10]| {
         let wasm = module(bytes);
