@@ -329,6 +329,16 @@ mod tests {
     }
 
     #[test]
+    fn only_wasmedge_gets_a_way_home() {
+        let checked = || check(&module(None, false), "m").unwrap();
+        let prepared = |engine, embeds| checked().prepared_for(engine, embeds, "m").unwrap().digest;
+        let (plain, home) = (checked().digest, checked().with_home("m").unwrap().digest);
+        assert_eq!(prepared(Engine::Wasmtime, true), plain);
+        assert_eq!(prepared(Engine::Wasmedge, false), plain);
+        assert_eq!(prepared(Engine::Wasmedge, true), home);
+    }
+
+    #[test]
     fn a_core_module_passes_unchanged() {
         let bytes = module(Some((WASI_MODULE, "fd_write")), false);
         let checked = check(&bytes, "m").unwrap();

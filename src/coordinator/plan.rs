@@ -324,3 +324,6 @@ fn pool_max(spec: &Spec, annotations: &FunctionSpec) -> u64 {
     let share = bundle::memory_limit(spec).map_or(u64::MAX, |limit| limit / POOL_SHARE);
     share.min(POOL_MAX) / u64::from(annotations.concurrency.max(1))
 }
+
+#[cfg(test)]
+mod tests;

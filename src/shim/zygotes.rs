@@ -14,8 +14,12 @@ use cwasi_config::Engine;
 pub struct Zygotes {
     default: EngineZygote,
     others: Vec<EngineZygote>,
+    find: FindProgram,
     reaper: Reaper,
 }
+
+/// Opens an installed program by its name.
+type FindProgram = fn(&'static str) -> Result<Program, SpawnError>;
 
 #[derive(Debug)]
 struct EngineZygote {
@@ -30,10 +34,14 @@ impl Zygotes {
     /// # Errors
     /// When the program of `default` is missing. Another engine may be installed later.
     pub fn open(default: Engine, reaper: &Reaper) -> Result<Self, ZygoteError> {
+        Self::find(default, reaper, Program::beside)
+    }
+
+    fn find(default: Engine, reaper: &Reaper, find: FindProgram) -> Result<Self, ZygoteError> {
         let slot = |engine| EngineZygote { engine, zygote: OnceLock::new() };
         let others = Engine::ALL.into_iter().filter(|engine| *engine != default).map(slot);
-        let zygotes =
-            Self { default: slot(default), others: others.collect(), reaper: reaper.clone() };
+        let (others, reaper) = (others.collect(), reaper.clone());
+        let zygotes = Self { default: slot(default), others, find, reaper };
         for other in &zygotes.others {
             // A function that needs the engine gets the error.
             let _missing = zygotes.open_slot(other);
@@ -81,7 +89,7 @@ impl Zygotes {
             return Ok(zygote);
         }
         let engine = slot.engine;
-        let program = Program::beside(engine.sandbox_program()).map_err(|error| match error {
+        let program = (self.find)(engine.sandbox_program()).map_err(|error| match error {
             SpawnError::NotInstalled { program, this } => {
                 ZygoteError::NoEngine { engine, program, this }
             }
@@ -97,6 +105,34 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    /// WasmEdge is not installed.
+    fn wasmtime_alone(program: &'static str) -> Result<Program, SpawnError> {
+        if program == Engine::Wasmtime.sandbox_program() {
+            Program::open(PathBuf::from("/proc/self/exe"))
+        } else {
+            Err(SpawnError::NotInstalled { program, this: "/usr/bin/cwasi-shim".into() })
+        }
+    }
+
+    #[test]
+    fn only_the_nodes_engine_has_to_be_installed() {
+        let reaper = Reaper::default();
+        let zygotes = Zygotes::find(Engine::Wasmtime, &reaper, wasmtime_alone).unwrap();
+        assert!(zygotes.default().is_ok() && zygotes.of(Engine::Wasmtime).is_ok());
+        let missing = zygotes.of(Engine::Wasmedge).map(drop).unwrap_err();
+        assert!(matches!(missing, ZygoteError::NoEngine { engine: Engine::Wasmedge, .. }));
+        let missing = Zygotes::find(Engine::Wasmedge, &reaper, wasmtime_alone).unwrap_err();
+        assert!(matches!(missing, ZygoteError::NoEngine { engine: Engine::Wasmedge, .. }));
+    }
+
+    #[test]
+    fn an_engine_can_be_installed_later() {
+        let reaper = Reaper::default();
+        let mut zygotes = Zygotes::find(Engine::Wasmtime, &reaper, wasmtime_alone).unwrap();
+        zygotes.find = |_| Program::open(PathBuf::from("/proc/self/exe"));
+        assert!(zygotes.of(Engine::Wasmedge).is_ok());
+    }
 
     #[test]
     fn a_missing_engine_is_named_with_its_program() {

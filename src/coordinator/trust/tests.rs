@@ -93,7 +93,9 @@ fn a_vm_has_one_engine() {
     let named = wish(Some("localhost/fn-utils:test"), None);
     let pinned = wish(Some("localhost/fn-utils:test"), Some("sha256:aa"));
     for wish in [None, Some(&named), Some(&pinned)] {
-        for deployed in [&[of(None)][..], &[same.clone()], &[other.clone(), same.clone()]] {
+        for deployed in
+            [&[of(None)][..], std::slice::from_ref(&same), &[other.clone(), same.clone()]]
+        {
             assert!(verdict("", wish, deployed, &[]).is_ok(), "{deployed:?}");
         }
         let why = verdict("", wish, std::slice::from_ref(&other), &[]).unwrap_err();
