@@ -8,5 +8,5 @@ fn main() {
     // A node whose distribution has no WasmEdge gets the engine and its libraries in `lib/cwasi` beside `bin`
     // (deploy/kubernetes/node). The libraries find each other there, too, which the newer kind of path does not do.
     let rpath = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib/cwasi";
-    println!("cargo::rustc-link-arg-bin=cwasi-sandbox={rpath}");
+    println!("cargo::rustc-link-arg-bin=cwasi-sandbox-wasmedge={rpath}");
 }

@@ -7,6 +7,9 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Command;
 
+use cwasi_config::Engine;
+use cwasi_coordinator::fingerprint::engine_version;
+
 fn needed(program: &str) -> String {
     let output = Command::new("readelf").args(["--dynamic", "--wide", program]).output();
     let output = output.expect("readelf is there where a compiler is");
@@ -42,7 +45,7 @@ fn the_launcher_has_nothing_of_the_daemon() {
 fn a_sandbox_process_without_llvm_ends_as_it_should() {
     let llvm_stub = cwasi_shim::llvm_stub::file().expect("this machine's engine links LLVM");
     let preload = format!("/proc/{}/fd/{}", std::process::id(), llvm_stub.as_raw_fd());
-    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
+    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
     let output = sandbox.arg("--version").env("LD_PRELOAD", preload).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
@@ -50,7 +53,7 @@ fn a_sandbox_process_without_llvm_ends_as_it_should() {
 /// As the dynamic linker says itself.
 #[test]
 fn the_engine_calls_the_sandboxs_functions_in_place_of_libcs() {
-    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
+    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
     let output = sandbox.arg("--version").env("LD_BIND_NOW", "1").env("LD_DEBUG", "bindings");
     let text = String::from_utf8(output.output().unwrap().stderr).unwrap();
     let engines: Vec<_> = text.lines().filter(|line| line.contains("/libwasmedge.so")).collect();
@@ -59,7 +62,7 @@ fn the_engine_calls_the_sandboxs_functions_in_place_of_libcs() {
     {
         let symbol = format!("normal symbol `{function}'");
         let bound = engines.iter().find(|line| line.contains(&symbol));
-        assert!(bound.unwrap().contains("/cwasi-sandbox [0]:"), "{bound:?}");
+        assert!(bound.unwrap().contains("/cwasi-sandbox-wasmedge [0]:"), "{bound:?}");
     }
 }
 
@@ -98,11 +101,11 @@ fn installed_programs_are_stripped_and_find_their_symbols() {
 
 #[test]
 fn the_sandbox_does() {
-    let sandbox = needed(env!("CARGO_BIN_EXE_cwasi-sandbox"));
+    let sandbox = needed(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
     assert!(sandbox.contains("libwasmedge"), "{sandbox}");
 }
 
 #[test]
 fn native_code_is_made_for_the_engine_that_is_linked() {
-    assert_eq!(cwasi_coordinator::fingerprint::ENGINE_VERSION, cwasi_wasmedge::VERSION);
+    assert_eq!(engine_version(Engine::Wasmedge), cwasi_wasmedge::VERSION);
 }

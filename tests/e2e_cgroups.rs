@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::processes::descendants;
 use cwasi_testbed::scene::Scene;
 
@@ -56,7 +57,7 @@ fn shim_and_zygote_are_in_the_named_cgroup() {
         line.and_then(|line| line.rsplit_once(':')).map(|(_, path)| path.to_owned()).unwrap()
     };
     let own = descendants(scene.containerd.guard_pid());
-    for program in ["cwasi-shim", "cwasi-sandbox"] {
+    for program in ["cwasi-shim", DEFAULT_ENGINE.sandbox_program()] {
         let found = own.iter().find(|process| process.command.contains(program)).unwrap();
         assert_eq!(memory(found.pid), format!("/{name}"), "{program}");
     }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::processes::{Process, descendants};
 use cwasi_testbed::run::{Outcome, Running};
 use cwasi_testbed::scene::{Scene, wait_for};
@@ -55,10 +56,10 @@ impl Fixture {
     }
 
     fn compilers(&self) -> Vec<Process> {
+        let program = [DEFAULT_ENGINE.compiler_program()];
+        let compiler = [&program[..], DEFAULT_ENGINE.compiler_arguments()].concat().join(" ");
         let mut all = descendants(self.scene.containerd.guard_pid());
-        all.retain(|process| {
-            process.command.contains("cwasi-sandbox compile") && process.state != 'Z'
-        });
+        all.retain(|process| process.command.contains(&compiler) && process.state != 'Z');
         all
     }
 

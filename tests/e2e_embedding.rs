@@ -174,7 +174,10 @@ fn a_function_of_another_workflow_is_called_next_door() {
     assert_eq!(scene.run(wants("falls-back")).success().text(), "x");
     assert_eq!(edge(&scene, "falls-back", "next").0, "local");
     let forced = scene.run(wants("forced").annotation("cwasi.mode", "embedded"));
-    refused(&forced, &["not trusted", "container next", "workflow `other`", "workflow `w`"]);
+    refused(
+        &forced,
+        &["may not be embedded", "container next", "workflow `other`", "workflow `w`"],
+    );
     let group = |run: Run| run.annotation("cwasi.trust", "family");
     let trusting = scene.run(group(wants("strange")));
     assert_eq!(trusting.success().text(), "x");
@@ -214,7 +217,7 @@ fn a_pinned_digest_is_checked() {
         scene.run(run.annotation("cwasi.embed", &format!("inside={SERVER}@{digest}")))
     };
     assert_eq!(pinned("good", &good).success().text(), "x");
-    refused(&pinned("bad", &bad), &["not trusted", &bad, &good]);
+    refused(&pinned("bad", &bad), &["may not be embedded", &bad, &good]);
     let linked = named_linker(&scene, "linked", &["backwards", "x"])
         .annotation("cwasi.embed", &format!("texts={TEXTS}@{bad},letters={LETTERS}"));
     refused(&scene.run(linked), &["pins", &bad, &digest(&scene, TEXTS)]);

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
+use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::processes::{Process, descendants, ids_in_namespaces};
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, wait_for};
@@ -270,7 +271,7 @@ fn a_killed_zygote_harms_no_function_and_is_replaced() {
     };
     start("before");
     // A sandbox is a fork of its zygote and has the same command line.
-    let zygotes = processes(&scene, "cwasi-sandbox zygote");
+    let zygotes = processes(&scene, &format!("{} zygote", DEFAULT_ENGINE.sandbox_program()));
     let init = scene.pid("before");
     let inside: Vec<i32> = descendants(init).iter().map(|process| process.pid).collect();
     let zygote = zygotes

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::processes::{descendants, read};
@@ -134,12 +135,13 @@ fn install(program: &Path, folder: &Path, name: &str) {
 /// A group goes on with the programs that its daemon was started with, also when it needs another zygote.
 #[test]
 fn functions_outlive_an_upgrade() {
-    const PROGRAMS: [&str; 4] =
-        ["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-sandbox", "cwasi-testbed"];
+    let sandbox = DEFAULT_ENGINE.sandbox_program();
+    let mut programs = vec!["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-testbed"];
+    programs.extend(DEFAULT_ENGINE.programs());
     let built = Path::new(SHIM).parent().unwrap();
     let installed = tempfile::tempdir().unwrap();
     let install_all = || {
-        for name in PROGRAMS {
+        for name in &programs {
             install(&built.join(name), installed.path(), name);
         }
     };
@@ -155,11 +157,11 @@ fn functions_outlive_an_upgrade() {
     };
     scene.start(start("old", "before"));
     // Half of an upgrade: only the old group's daemon is there, without a zygote.
-    install(Path::new("/bin/false"), installed.path(), "cwasi-sandbox");
+    install(Path::new("/bin/false"), installed.path(), sandbox);
     let init = scene.pid("old");
     let inside: Vec<i32> = descendants(init).iter().map(|process| process.pid).collect();
     for process in descendants(scene.containerd.guard_pid()) {
-        let is_sandbox = process.command.contains("cwasi-sandbox zygote");
+        let is_sandbox = process.command.contains(&format!("{sandbox} zygote"));
         if is_sandbox && process.pid != init && !inside.contains(&process.pid) {
             kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
         }

@@ -73,6 +73,7 @@ fuzz_target!(|case: Case<'_>| {
             function: function.text(case.name),
             workflow: word(group.workflow),
             trust: word(group.trust),
+            engine: None,
         })
         .collect();
     let identity = Identity {
@@ -81,9 +82,11 @@ fuzz_target!(|case: Case<'_>| {
         function: "f".to_owned(),
     };
     let (workflow, trust) = (word(case.caller.workflow), word(case.caller.trust));
-    let caller = EmbeddingCaller { identity: &identity, workflow: &workflow, trust: &trust };
+    let engine = cwasi_config::DEFAULT_ENGINE;
+    let caller =
+        EmbeddingCaller { identity: &identity, workflow: &workflow, trust: &trust, engine };
     let spanning = if case.spans { vec!["a".to_owned()] } else { Vec::new() };
-    let known = NodeFacts { images: &images, deployments: &deployments, spanning: &spanning };
+    let known = NodeFacts { images: &images, deployments: &deployments, spanning: &spanning, engine };
     match judge(case.name, wish, caller, &known) {
         Ok(grant) => {
             assert!(images.contains(&grant.image), "an image that does not exist");

@@ -4,21 +4,23 @@
 //! Invariant: an error lists every problem, and for an unknown key the nearest valid one.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use cwasi_abi::PAYLOAD_MAX;
 
 pub use super::embed::{EMBED_MAX, Embed};
+use super::engine::{Engine, UnknownEngine};
 use super::values;
 use cwasi_wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
 use cwasi_wire::egress::EgressEntry;
 use cwasi_wire::trace::TraceStart;
 
+mod error;
 mod readers;
 #[cfg(test)]
 mod tests;
 
+pub use error::AnnotationError;
 use readers::{
     allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, role,
     small, trace,
@@ -42,8 +44,6 @@ pub const FAN_IN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 const MEMORY_MIN: u64 = 65_536;
 /// Largest linear memory of a 32-bit module in bytes.
 pub const MEMORY_MAX: u64 = 4 << 30;
-/// Most problems in one message.
-const PROBLEMS_MAX: usize = 32;
 
 /// Likeness of two names, at most 1, from which one may be the other misspelt.
 const NEAR: f64 = 0.85;
@@ -59,7 +59,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 22] = [
+pub const KEYS: [&str; 23] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -73,6 +73,7 @@ pub const KEYS: [&str; 22] = [
     "cwasi.isolation",
     "cwasi.max-requests",
     "cwasi.idle",
+    "cwasi.engine",
     "cwasi.timeout",
     "cwasi.max-payload",
     "cwasi.memory",
@@ -130,6 +131,8 @@ pub struct FunctionSpec {
     pub queue: u32,
     /// Lifetime of an instance.
     pub isolation: Isolation,
+    /// Engine that runs it; `None` = the node's.
+    pub engine: Option<Engine>,
     /// Longest invocation.
     pub timeout: Option<Duration>,
     /// Largest payload and response in bytes.
@@ -175,6 +178,7 @@ impl Default for FunctionSpec {
             concurrency: CONCURRENCY_DEFAULT,
             queue: QUEUE_DEFAULT,
             isolation: Isolation::Request,
+            engine: None,
             timeout: None,
             max_payload: MAX_PAYLOAD_DEFAULT,
             memory: None,
@@ -190,24 +194,6 @@ impl Default for FunctionSpec {
             has_any: false,
             shares_role: None,
             doubts: Vec::new(),
-        }
-    }
-}
-
-/// All problems of a container's annotations.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct AnnotationError {
-    /// One text for each problem.
-    pub problems: Vec<String>,
-}
-
-impl fmt::Display for AnnotationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.problems[..self.problems.len().min(PROBLEMS_MAX)];
-        write!(f, "bad annotations: {}", shown.join("; "))?;
-        match self.problems.len() - shown.len() {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
         }
     }
 }
@@ -259,6 +245,9 @@ impl FunctionSpec {
             "cwasi.concurrency" => self.concurrency = small(value, 1, CONCURRENCY_MAX)?,
             "cwasi.queue" => self.queue = small(value, 0, QUEUE_MAX)?,
             "cwasi.isolation" => self.isolation = isolation(value)?,
+            "cwasi.engine" => {
+                self.engine = Some(value.parse().map_err(|e: UnknownEngine| e.to_string())?);
+            }
             "cwasi.timeout" => self.timeout = Some(values::duration(value)?),
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
             "cwasi.memory" => self.memory = Some(memory(value)?),

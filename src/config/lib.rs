@@ -1,6 +1,6 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]). Runs in processes
-//! of the host.
+//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]), and what both name ([`engine`]). Runs in
+//! processes of the host.
 //!
 //! Invariant: no other folder below `src` parses `cwasi.*` or the node's file.
 
@@ -8,6 +8,7 @@ pub mod annotations;
 pub mod cgroup;
 pub mod compile;
 mod embed;
+pub mod engine;
 pub mod logs;
 pub mod messages;
 pub mod mount_target;
@@ -18,6 +19,7 @@ mod values;
 pub use annotations::{AnnotationError, FunctionSpec};
 pub use cgroup::{CgroupDriver, RuncOptions};
 pub use compile::{CompileConfig, CompilerLimits};
+pub use engine::{DEFAULT_ENGINE, Engine};
 pub use logs::LogsConfig;
 pub use node::{NodeConfig, NodeConfigError};
 pub use values::name as function_name;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
+use super::engine::{DEFAULT_ENGINE, Engine};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
 use super::traces::TracesConfig;
@@ -95,6 +96,8 @@ pub struct NodeConfig {
     pub cache_dir: PathBuf,
     /// Name of this node; empty = its host name.
     pub node: String,
+    /// Engine of functions without `cwasi.engine`.
+    pub engine: Engine,
     /// Trust groups (`cwasi.trust`) that may span Kubernetes namespaces.
     pub trust_groups: Vec<String>,
     /// Filter of the shim's log, in the syntax of `tracing`.
@@ -123,6 +126,7 @@ impl Default for NodeConfig {
             state_dir: PathBuf::from(STATE_DIR),
             cache_dir: PathBuf::from("/var/lib/cwasi"),
             node: String::new(),
+            engine: DEFAULT_ENGINE,
             trust_groups: Vec::new(),
             log: "info".to_owned(),
             redis_url: None,
@@ -269,6 +273,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_names_its_engine() {
+        for engine in Engine::ALL {
+            let body = format!("engine = \"{engine}\"");
+            assert_eq!(NodeConfig::load(Some(&body), None).unwrap().engine, engine);
+        }
+    }
+
+    #[test]
     fn sizes_survive_the_groups_copy() {
         let body = "[compile]\njobs = 3\nmemory = \"1GiB\"\nfunction_size = 4096\n[traces]\nsample = 1\n\
                     otlp = \"http://c\"";
@@ -333,6 +345,7 @@ mod tests {
             ("[messages]\nkept_days = 0", "messages.kept_days"),
             ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
             ("cgroup_driver = \"cgroup\"", "systemd"),
+            ("engine = \"wasmer\"", "expected `wasmtime` or `wasmedge`"),
             ("shim_cgroup = \"/a/../b\"", "ShimCgroup"),
             ("ShimCgroup = \"x.slice:a:b\"", "ShimCgroup"),
             ("SystemdCgroup = \"yes\"", "true or false"),

@@ -68,6 +68,7 @@ pub(super) fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<De
         pod_namespace: annotations.pod_namespace,
         workflow: annotations.workflow,
         trust: annotations.trust,
+        engine: annotations.engine,
     })
 }
 
@@ -96,6 +97,7 @@ mod tests {
                 function: "geo".into(),
                 workflow: "w".into(),
                 trust: "t".into(),
+                engine: None,
             })
         );
         let relative = r#"{"ociVersion":"1.0.2","process":{"cwd":"/app","args":["m.wasm"],"user":{"uid":0,"gid":0}}}"#;

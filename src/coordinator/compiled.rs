@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::aot::{AotCache, Artifact, CompileChild, EntryInUse};
 use super::embedding::Embedding;
 use super::error::PlanError;
-use super::module::{CheckedModule, ModuleError};
+use super::module::CheckedModule;
 use super::progress::Progress;
+use cwasi_config::Engine;
 use cwasi_wire::control::EmbeddedModule;
 
 /// The modules that a sandbox loads.
@@ -30,11 +31,11 @@ pub(super) struct CompiledFunction {
     pub(super) in_use: Vec<Arc<EntryInUse>>,
 }
 
-/// Compiles modules that are not in the cache. `origin` names `root` in messages.
+/// Compiles modules that are not in the cache, all for the engine of `root`. `origin` names `root` in messages.
 pub(super) async fn compile(
     cache: &AotCache,
     compiler: &impl CompileChild,
-    root: CheckedModule,
+    (root, engine): (CheckedModule, Engine),
     origin: &str,
     embedding: Embedding,
     tenant: &str,
@@ -47,9 +48,10 @@ pub(super) async fn compile(
         let dispatch = found.is_reactor();
         opens_files |= found.module.opens_files;
         let origin = format!("the module of image {}", found.grant.image.name);
-        let module = ready_to_embed(found.module, &origin, false)?;
+        let embeds = !found.module.foreign.is_empty();
+        let module = found.module.prepared_for(engine, embeds, &origin)?;
         let Artifact { path, compiled, in_use } =
-            cache.artifact(&module, &origin, tenant, compiler, progress).await?;
+            cache.artifact(&module, engine, &origin, tenant, compiler, progress).await?;
         all_in_use.push(in_use);
         was_compiled |= compiled.is_some();
         let digest = module.digest;
@@ -64,8 +66,9 @@ pub(super) async fn compile(
         });
     }
     let calls = embedded.iter().any(|module| module.dispatch);
-    let root = ready_to_embed(root, origin, calls)?;
-    let artifact = cache.artifact(&root, origin, tenant, compiler, progress).await?;
+    let embeds = calls || !root.foreign.is_empty();
+    let root = root.prepared_for(engine, embeds, origin)?;
+    let artifact = cache.artifact(&root, engine, origin, tenant, compiler, progress).await?;
     was_compiled |= artifact.compiled.is_some();
     all_in_use.push(Arc::clone(&artifact.in_use));
     let mut note = match artifact.compiled {
@@ -86,13 +89,4 @@ pub(super) async fn compile(
         was_compiled,
         in_use: all_in_use,
     })
-}
-
-/// Adds `cwasi.home` to a module that embeds others ([`super::home`]).
-fn ready_to_embed(
-    module: CheckedModule,
-    origin: &str,
-    calls: bool,
-) -> Result<CheckedModule, ModuleError> {
-    if calls || !module.foreign.is_empty() { module.with_home(origin) } else { Ok(module) }
 }

@@ -9,6 +9,7 @@ use super::images::ImageStore;
 use super::module::{self, CheckedModule};
 use super::toolchain;
 use super::trust::{Deployment, EmbeddingCaller, Grant, Image, NodeFacts, judge};
+use cwasi_config::Engine;
 use cwasi_config::annotations::{EMBED_MAX, Embed, FunctionSpec};
 use cwasi_wire::ids::Identity;
 
@@ -51,8 +52,16 @@ pub struct Embedding {
     pub refused: BTreeMap<String, String>,
 }
 
-/// Collects the modules to embed in the function `root`. `container` is the function's own; trust groups in
-/// `spanning` may span scopes.
+/// The parts of the node's configuration that embedding depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSettings<'a> {
+    /// Trust groups that may span scopes.
+    pub spanning: &'a [String],
+    /// Engine of functions that name none.
+    pub engine: Engine,
+}
+
+/// Collects the modules to embed in the function `root`. `container` is the function's own.
 ///
 /// # Errors
 /// All imports that cannot be satisfied.
@@ -62,7 +71,7 @@ pub async fn discover(
     annotations: &FunctionSpec,
     identity: &Identity,
     container: &str,
-    spanning: &[String],
+    node: NodeSettings<'_>,
 ) -> Result<Embedding, EmbeddingError> {
     if root.foreign.is_empty() && annotations.embed.is_empty() {
         return Ok(Embedding::default());
@@ -72,15 +81,19 @@ pub async fn discover(
     let mut deployments = store.deployments().await.map_err(failed)?;
     // A function's own container is no reason for trust.
     deployments.retain(|one| one.container != container);
-    let caller =
-        EmbeddingCaller { identity, workflow: &annotations.workflow, trust: &annotations.trust };
+    let caller = EmbeddingCaller {
+        identity,
+        workflow: &annotations.workflow,
+        trust: &annotations.trust,
+        engine: annotations.engine.unwrap_or(node.engine),
+    };
     let mut walk = Walk {
         store,
         caller,
         wishes: &annotations.embed,
         images: &images,
         deployments: &deployments,
-        spanning,
+        node,
         found: Embedding::default(),
         problems: Vec::new(),
     };
@@ -99,7 +112,7 @@ struct Walk<'a, S> {
     wishes: &'a [Embed],
     images: &'a [Image],
     deployments: &'a [Deployment],
-    spanning: &'a [String],
+    node: NodeSettings<'a>,
     found: Embedding,
     problems: Vec<String>,
 }
@@ -224,7 +237,8 @@ impl<S: ImageStore> Walk<'_, S> {
         let known = NodeFacts {
             images: self.images,
             deployments: self.deployments,
-            spanning: self.spanning,
+            spanning: self.node.spanning,
+            engine: self.node.engine,
         };
         let grant = judge(name, wish, self.caller, &known).map_err(|refusal| refusal.why)?;
         let bytes = self.store.module(&grant.image, grant.path.as_deref()).await?;

@@ -142,6 +142,9 @@ pub enum PlanError {
         name: String,
         problem: String,
     },
+    /// The function's engine is not installed.
+    #[error("{0}")]
+    Engine(String),
     /// Imports that cannot be satisfied.
     #[error(transparent)]
     Embedding(#[from] EmbeddingError),

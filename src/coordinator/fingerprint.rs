@@ -3,29 +3,45 @@
 //! Invariant: nothing here refers to the engine's library, which the daemon does not link.
 
 use std::fs;
+use std::sync::OnceLock;
 
-/// Version of the engine that native code is made by and for.
-pub const ENGINE_VERSION: &str = "0.14.1";
+use cwasi_config::Engine;
 
-/// How `cwasi-sandbox compile` calls the engine's compiler. Change it with every other way of calling it, and with
-/// every other change to the bytes that are compiled.
-pub const COMPILER_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";
+/// How `cwasi-compiler` calls Cranelift. Change it with every other setting that native code depends on.
+const WASMTIME_OPTIONS: &str = "wasmtime cranelift host-cpu 1";
+/// How `cwasi-sandbox-wasmedge compile` calls LLVM. Change it with every other way of calling it, and with every other
+/// change to the bytes that are compiled.
+const WASMEDGE_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";
 
 /// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.
 const FEATURE_KEYS: [&str; 2] = ["flags", "Features"];
 
-/// What native code depends on besides its module; a change of any of it is another key in the cache.
+/// Version of the engine that native code is made by and for.
 #[must_use]
-pub fn fingerprint() -> String {
-    [ENGINE_VERSION, COMPILER_OPTIONS, &cpu_features()].join("\n")
+pub const fn engine_version(engine: Engine) -> &'static str {
+    match engine {
+        Engine::Wasmtime => "48.0.8",
+        Engine::Wasmedge => "0.14.1",
+    }
 }
 
-/// Names of the CPU's features, sorted: the compiler uses all that it finds.
+/// What native code depends on besides its module; a change of any of it is another key in the cache.
+#[must_use]
+pub fn fingerprint(engine: Engine) -> String {
+    let options = match engine {
+        Engine::Wasmtime => WASMTIME_OPTIONS,
+        Engine::Wasmedge => WASMEDGE_OPTIONS,
+    };
+    [engine_version(engine), options, cpu_features()].join("\n")
+}
+
+/// Names of the CPU's features, sorted: the compilers use all that they find.
 ///
 /// Empty when the kernel does not report it; then native code of one machine must not be used on another.
 #[must_use]
-pub fn cpu_features() -> String {
-    features(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+pub fn cpu_features() -> &'static str {
+    static FEATURES: OnceLock<String> = OnceLock::new();
+    FEATURES.get_or_init(|| features(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
 }
 
 pub fn features(cpuinfo: &str) -> String {
@@ -43,6 +59,15 @@ pub fn features(cpuinfo: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_have_different_fingerprints() {
+        let [one, other] = Engine::ALL.map(fingerprint);
+        assert_ne!(one, other);
+        for text in [one, other] {
+            assert!(text.ends_with(cpu_features()), "{text}");
+        }
+    }
 
     #[test]
     fn features_are_sorted_names_of_the_first_cpu() {

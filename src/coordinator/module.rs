@@ -16,6 +16,7 @@ use wasmparser::{
 };
 
 use super::home::append_home;
+use cwasi_config::Engine;
 use cwasi_wire::egress::needs_egress;
 
 /// Largest module in bytes.
@@ -98,6 +99,22 @@ impl CheckedModule {
 }
 
 impl CheckedModule {
+    /// Returns the module as `engine` compiles it. For WasmEdge, a module that `embeds` others gets `cwasi.home`.
+    ///
+    /// # Errors
+    /// None for a checked module.
+    pub fn prepared_for(
+        self,
+        engine: Engine,
+        embeds: bool,
+        origin: &str,
+    ) -> Result<Self, ModuleError> {
+        match engine {
+            Engine::Wasmedge if embeds => self.with_home(origin),
+            Engine::Wasmedge | Engine::Wasmtime => Ok(self),
+        }
+    }
+
     /// Returns the module with the export `cwasi.home` ([`super::home`]).
     ///
     /// # Errors
@@ -309,6 +326,16 @@ mod tests {
             });
         }
         module.finish()
+    }
+
+    #[test]
+    fn only_wasmedge_gets_a_way_home() {
+        let checked = || check(&module(None, false), "m").unwrap();
+        let prepared = |engine, embeds| checked().prepared_for(engine, embeds, "m").unwrap().digest;
+        let (plain, home) = (checked().digest, checked().with_home("m").unwrap().digest);
+        assert_eq!(prepared(Engine::Wasmtime, true), plain);
+        assert_eq!(prepared(Engine::Wasmedge, false), plain);
+        assert_eq!(prepared(Engine::Wasmedge, true), home);
     }
 
     #[test]

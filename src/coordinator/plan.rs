@@ -10,7 +10,7 @@ use oci_spec::runtime::Spec;
 use super::aot::{AotCache, CompileChild, EntryInUse};
 use super::bundle::{self, function_name, function_spec, load_spec};
 use super::compiled::{CompiledFunction, compile};
-use super::embedding::discover;
+use super::embedding::{NodeSettings, discover};
 use super::error::PlanError;
 use super::images::ImageStore;
 use super::locate::{LocatedModule, find_module};
@@ -18,6 +18,7 @@ use super::module::{self, CheckedModule};
 use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
+use cwasi_config::Engine;
 use cwasi_config::annotations::FunctionSpec;
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use cwasi_wire::ids::Identity;
@@ -50,6 +51,8 @@ pub struct Plan {
     pub note: String,
     /// The native code; `None` for a native container.
     pub code: Option<PlannedCode>,
+    /// The function's engine; `None` for a native container.
+    pub engine: Option<Engine>,
     /// Name of the container in its pod, when an annotation for all containers of the pod makes it a secondary.
     pub shares_role: Option<String>,
     /// Keeps the native code in the cache, until the sandbox has loaded it.
@@ -76,6 +79,8 @@ pub struct Coordinator<S, C> {
     pub cache: AotCache,
     pub images: S,
     pub compiler: C,
+    /// Engine of functions without `cwasi.engine`.
+    pub engine: Engine,
     /// Trust groups that may span scopes.
     pub trust_groups: Vec<String>,
     /// Share of the traces that functions without `cwasi.trace` begin recorded.
@@ -100,6 +105,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         else {
             return native(&spec, &annotations);
         };
+        let engine = annotations.engine.unwrap_or(self.engine);
+        self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         mount_points::check(&spec, request.rootfs)?;
         let module = module::check(&found.bytes, &found.origin)?;
         if module.dropped_native {
@@ -134,9 +141,10 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             pod_namespace: annotations.pod_namespace.clone(),
             function: name,
         };
-        let (container, groups) = (request.container, &self.trust_groups);
+        let node = NodeSettings { spanning: &self.trust_groups, engine: self.engine };
+        let container = request.container;
         let embedding =
-            discover(&self.images, &module, &annotations, &identity, container, groups).await?;
+            discover(&self.images, &module, &annotations, &identity, container, node).await?;
         for (function, reason) in &embedding.refused {
             tracing::warn!(container, function, reason, "not embedded; calls take another mode");
         }
@@ -144,7 +152,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let tenant = format!("{}/{}", identity.namespace, identity.pod_namespace);
         let (cache, compiler, origin) = (&self.cache, &self.compiler, &found.origin);
         let mut compiled =
-            compile(cache, compiler, module, origin, embedding, &tenant, progress).await?;
+            compile(cache, compiler, (module, engine), origin, embedding, &tenant, progress)
+                .await?;
         let note = compiled.note.clone();
         let in_use = std::mem::take(&mut compiled.in_use);
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
@@ -155,7 +164,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
         let launch = launch(request, &spec, annotations, identity, entry, compiled);
         let workload = Workload::Function(Box::new(launch));
-        Ok(Plan { workload, record, note, code, shares_role, in_use })
+        Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
     }
 }
 
@@ -173,6 +182,7 @@ fn native(spec: &Spec, annotations: &FunctionSpec) -> Result<Plan, PlanError> {
         record: None,
         note,
         code: None,
+        engine: None,
         shares_role: None,
         in_use: Vec::new(),
     })
@@ -314,3 +324,6 @@ fn pool_max(spec: &Spec, annotations: &FunctionSpec) -> u64 {
     let share = bundle::memory_limit(spec).map_or(u64::MAX, |limit| limit / POOL_SHARE);
     share.min(POOL_MAX) / u64::from(annotations.concurrency.max(1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,10 @@
 //! - the caller's `cwasi.embed` names the image (in a pod with its digest, because there the name may be another
 //!   tenant's), or
 //! - a container of that image is deployed in the caller's scope and group, under the wanted name.
+//!
+//! A VM has one engine: what is deployed under that name for another engine is not embedded.
 
+use cwasi_config::Engine;
 use cwasi_config::annotations::Embed;
 use cwasi_wire::ids::Identity;
 
@@ -22,6 +25,8 @@ pub struct EmbeddingCaller<'a> {
     pub workflow: &'a str,
     /// Its trust group, empty when there is none.
     pub trust: &'a str,
+    /// The engine of its VM, for which embedded modules are compiled.
+    pub engine: Engine,
 }
 
 /// An image of the caller's containerd namespace.
@@ -47,6 +52,8 @@ pub struct Deployment {
     pub workflow: String,
     /// Its trust group, empty when there is none.
     pub trust: String,
+    /// Its engine; `None` = the node's.
+    pub engine: Option<Engine>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +64,8 @@ pub struct NodeFacts<'a> {
     pub deployments: &'a [Deployment],
     /// Trust groups that may span scopes (node configuration).
     pub spanning: &'a [String],
+    /// Engine of functions that name none (node configuration).
+    pub engine: Engine,
 }
 
 /// A module that may be embedded.
@@ -86,7 +95,13 @@ pub fn judge(
     known: &NodeFacts<'_>,
 ) -> Result<Grant, Refusal> {
     match wish.and_then(|wish| wish.image.as_deref().map(|image| (wish, image))) {
-        Some((wish, image)) => named(image, wish.digest.as_deref(), caller, known),
+        Some((wish, image)) => {
+            let grant = named(image, wish.digest.as_deref(), caller, known)?;
+            match only_other_engine(name, &grant.image, caller, known) {
+                Some(why) => refuse(why),
+                None => Ok(grant),
+            }
+        }
         None => deployed(name, caller, known),
     }
 }
@@ -136,10 +151,13 @@ fn deployed(
     known: &NodeFacts<'_>,
 ) -> Result<Grant, Refusal> {
     let mut grants: Vec<Grant> = Vec::new();
-    let mut refusals = Vec::new();
+    let (mut refusals, mut other_engine) = (Vec::new(), None);
     for one in known.deployments.iter().filter(|one| same_name(&one.function, name)) {
         let image = known.images.iter().find(|image| image.name == one.image);
         match (vouches(one, caller, known), image) {
+            (Ok(_), Some(_)) if engine_of(one, known) != caller.engine => {
+                other_engine.get_or_insert_with(|| differs(one, caller, known));
+            }
             (Ok(reason), Some(image)) => {
                 let path = Some(one.path.clone()).filter(|path| path.ends_with(".wasm"));
                 let grant = Grant { image: image.clone(), path, reason };
@@ -162,8 +180,41 @@ fn deployed(
             "both {} and {} are deployed as `{name}`: name one with cwasi.embed={name}=IMAGE",
             first.image.name, second.image.name
         )),
-        [] => refuse(untrusted(name, &refusals, known)),
+        [] => refuse(other_engine.unwrap_or_else(|| untrusted(name, &refusals, known))),
     }
+}
+
+/// The refusal of an image that is deployed as `name` in the caller's scope and group, and only for another engine.
+fn only_other_engine(
+    name: &str,
+    image: &Image,
+    caller: EmbeddingCaller<'_>,
+    known: &NodeFacts<'_>,
+) -> Option<String> {
+    let is_meant = |one: &&Deployment| {
+        same_name(&one.function, name)
+            && one.image == image.name
+            && vouches(one, caller, known).is_ok()
+    };
+    let meant: Vec<&Deployment> = known.deployments.iter().filter(is_meant).collect();
+    if meant.iter().any(|one| engine_of(one, known) == caller.engine) {
+        return None;
+    }
+    meant.first().map(|one| differs(one, caller, known))
+}
+
+fn engine_of(one: &Deployment, known: &NodeFacts<'_>) -> Engine {
+    one.engine.unwrap_or(known.engine)
+}
+
+fn differs(one: &Deployment, caller: EmbeddingCaller<'_>, known: &NodeFacts<'_>) -> String {
+    format!(
+        "container {} (image {}) has the engine {}, this function {}: give both the same cwasi.engine",
+        one.container,
+        one.image,
+        engine_of(one, known),
+        caller.engine
+    )
 }
 
 /// Images of that name, and how to make them trusted.

@@ -1,22 +1,26 @@
-//! Compiles modules, each with a process `cwasi-sandbox compile` of its own. Runs in the shim daemon.
+//! Compiles modules, each with a process of its own: the compiler of the module's engine. Runs in the shim daemon.
 //!
 //! The process has a limit of address space and processor time, a low priority, and a cgroup if one can be made.
 //!
 //! Invariant: it ends before the future that waits for it is gone. It also ends with this daemon, because it watches
 //! the pipe on its stdin.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use super::compile_cgroup::{CompileCgroups, JobCgroup};
 use super::reaper::{Exit, Reaper};
-use super::zygote::Zygote;
+use super::spawn::{Program, SpawnError};
+use super::zygotes::Zygotes;
 use cwasi_config::node::config_file;
-use cwasi_config::{CompileConfig, CompilerLimits, NodeConfig};
+use cwasi_config::{CompileConfig, CompilerLimits, Engine, NodeConfig};
 use cwasi_coordinator::{CompileChild, CompileJob};
 use cwasi_sys::pidfd::PidFd;
 
@@ -34,7 +38,8 @@ const SIGNAL_BASE: i32 = 128;
 
 #[derive(Clone, Debug)]
 pub struct Compiler {
-    zygote: Arc<Zygote>,
+    zygotes: Arc<Zygotes>,
+    programs: Arc<BTreeMap<Engine, CompilerProgram>>,
     reaper: Reaper,
     config: CompileConfig,
     /// Memory of all compilers of the node together in bytes.
@@ -45,10 +50,12 @@ pub struct Compiler {
 impl Compiler {
     /// A compiler with this node's limits.
     #[must_use]
-    pub fn new(node: &NodeConfig, zygote: &Arc<Zygote>, reaper: &Reaper) -> Self {
+    pub fn new(node: &NodeConfig, zygotes: &Arc<Zygotes>, reaper: &Reaper) -> Self {
+        let programs = Engine::ALL.map(|engine| (engine, CompilerProgram::new(engine)));
         let memory_total = node.compile.memory_total_for(machine_memory());
         Self {
-            zygote: Arc::clone(zygote),
+            zygotes: Arc::clone(zygotes),
+            programs: Arc::new(programs.into()),
             reaper: reaper.clone(),
             config: node.compile.clone(),
             memory_total,
@@ -85,6 +92,49 @@ impl CompileChild for Compiler {
         drop(process);
         verdict(exit, &message, limits, cgroup.as_ref())
     }
+
+    fn check_engine(&self, engine: Engine) -> Result<(), String> {
+        self.zygotes.of(engine).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// The program that compiles for one engine.
+#[derive(Debug)]
+struct CompilerProgram {
+    engine: Engine,
+    /// Opened once: an upgrade of the node does not change the daemon's programs. Empty while it is not installed.
+    opened: OnceLock<Program>,
+}
+
+impl CompilerProgram {
+    /// Opens the program if it is there.
+    fn new(engine: Engine) -> Self {
+        let program = Self { engine, opened: OnceLock::new() };
+        // What it compiles later gets the error; the cache may have all that is needed.
+        let _missing = program.open();
+        program
+    }
+
+    fn open(&self) -> Result<&Program, String> {
+        if let Some(program) = self.opened.get() {
+            return Ok(program);
+        }
+        let program =
+            Program::beside(self.engine.compiler_program()).map_err(|error| match error {
+                SpawnError::NotInstalled { program, this } => missing(self.engine, program, &this),
+                error => error.to_string(),
+            })?;
+        // Another thread may have been faster; its file counts.
+        Ok(self.opened.get_or_init(|| program))
+    }
+}
+
+fn missing(engine: Engine, program: &str, this: &Path) -> String {
+    format!(
+        "the compiler of the engine {engine} is not installed on this node: `{program}` is neither beside {} nor in \
+         PATH; install all programs of the runtime",
+        this.display()
+    )
 }
 
 impl Compiler {
@@ -97,16 +147,12 @@ impl Compiler {
     ) -> Result<i32, String> {
         let memory = format!("--memory={}", limits.memory);
         let cpu_seconds = format!("--cpu-seconds={}", limits.cpu_seconds);
-        let arguments = [
-            "compile".as_ref(),
-            "--supervised".as_ref(),
-            memory.as_ref(),
-            cpu_seconds.as_ref(),
-            job.wasm.as_os_str(),
-            job.out.as_os_str(),
-        ];
+        let mut arguments: Vec<&OsStr> =
+            job.engine.compiler_arguments().iter().map(OsStr::new).collect();
+        arguments.extend(["--supervised", memory.as_str(), cpu_seconds.as_str()].map(OsStr::new));
+        arguments.extend([job.wasm.as_os_str(), job.out.as_os_str()]);
         let descriptors = [(control.as_fd(), 0), (output.as_fd(), 1), (output.as_fd(), 2)];
-        let program = self.zygote.program();
+        let program = self.programs[&job.engine].open()?;
         program.spawn(&arguments, &descriptors, &[]).map_err(|error| error.to_string())
     }
 }
@@ -197,6 +243,16 @@ mod tests {
             let error = says(status, message).unwrap_err();
             assert!(error.contains(part), "{part} missing in: {error}");
         }
+    }
+
+    #[test]
+    fn a_missing_compiler_is_named_with_its_engine() {
+        let error = missing(Engine::Wasmtime, "cwasi-compiler", Path::new("/usr/bin/cwasi-shim"));
+        assert!(error.contains("the engine wasmtime is not installed"), "{error}");
+        assert!(
+            error.contains("`cwasi-compiler` is neither beside /usr/bin/cwasi-shim"),
+            "{error}"
+        );
     }
 
     #[test]

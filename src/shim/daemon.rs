@@ -32,7 +32,8 @@ use super::session::Stat;
 use super::task::TaskService;
 use super::task::provision::Provisioner;
 use super::task::table::{Parts, Tasks};
-use super::zygote::{Zygote, ZygoteError};
+use super::zygote::ZygoteError;
+use super::zygotes::Zygotes;
 use super::{cgroups, daemon_log};
 use cwasi_config::NodeConfig;
 use cwasi_content::folder::FolderStore;
@@ -233,19 +234,20 @@ impl Daemon {
         report: &mut Report,
     ) -> Result<Self, DaemonError> {
         let reaper = Reaper::start().map_err(system("watching children"))?;
-        let program = Zygote::open_program()?;
+        let zygotes = Arc::new(Zygotes::open(config.engine, &reaper)?);
         let registry = Registry::new(state.root());
         let network = Network::start(config, &registry)?;
         create_private_dir(&group.oci())?;
         // All user configuration is checked. The socket listens already, so calls may arrive from now on.
         report.say(READY);
-        let zygote = Arc::new(Zygote::start(program, &reaper).await?);
+        zygotes.start_default().await?;
         let metrics = Metrics::start(&group);
         let exporter = config.traces.otlp.as_ref().map(Exporter::start);
         let spans = Spans::start(group.spans(), &node_name(&config.node), exporter);
         let namespace = arguments.namespace.as_str();
         let (images, publisher) = outside(arguments, sandbox, config);
-        let provisioner = Provisioner::new(config, images, namespace, group.id(), &zygote, &reaper);
+        let provisioner =
+            Provisioner::new(config, images, namespace, group.id(), &zygotes, &reaper);
         let pid = nix::unistd::getpid().as_raw();
         let tasks = Arc::new(Tasks::new(Parts {
             namespace: namespace.to_owned(),
@@ -254,7 +256,7 @@ impl Daemon {
             state: state.clone(),
             group: group.clone(),
             reaper,
-            zygote,
+            zygotes,
             publisher,
             broker: Broker::new(registry, metrics, spans, network),
             provisioner,
@@ -297,7 +299,7 @@ impl Daemon {
             }
         }
         tracing::info!("ending");
-        self.tasks.parts.zygote.stop().await;
+        self.tasks.parts.zygotes.stop().await;
         if tokio::time::timeout(CLOSE_MAX, self.server.shutdown()).await.is_err() {
             tracing::debug!("a connection was still open at the end");
         }

@@ -6,10 +6,10 @@
 //! - [`features`]: the answer to `-info`.
 //! - [`arguments`]: containerd's flags; [`options`]: the daemon's configuration.
 //! - [`rootfs`]: a container's root file system.
-//! - [`daemon`]: composes [`reaper`], [`zygote`], [`publisher`], [`task`] and `cwasi_host`'s broker, metrics and spans.
+//! - [`daemon`]: composes [`reaper`], [`zygotes`], [`publisher`], [`task`] and `cwasi_host`'s broker, metrics and spans.
 //! - [`own_cgroup`], [`oom_score`]: the daemon's cgroup and OOM score; [`cgroups`]: its containers' cgroups.
 //! - [`oom`]: processes that the OOM killer ended.
-//! - [`llvm_stub`]: the zygote's stub for LLVM; [`spawn`]: child processes.
+//! - [`zygotes`]: a [`zygote`] for each engine; [`llvm_stub`]: WasmEdge's stub for LLVM; [`spawn`]: child processes.
 //! - [`compiler`]: compiler processes, each with its [`compile_cgroup`].
 //! - [`local`]: starts a daemon without containerd, and asks it.
 
@@ -36,3 +36,4 @@ pub mod session;
 pub mod spawn;
 pub mod task;
 pub mod zygote;
+pub mod zygotes;

@@ -1,4 +1,5 @@
-//! The zygote's stub for LLVM, which the engine links but only the compiler calls. Runs in the shim daemon.
+//! The stub for LLVM of WasmEdge's zygote: the engine links LLVM, but only the compiler calls it. Runs in the shim
+//! daemon.
 //!
 //! `build/llvm_stub.rs` makes the library. The zygote gets it as a memfd, which its dynamic linker preloads instead of
 //! LLVM. If that fails, the zygote loads LLVM: a linker that cannot open the memfd continues without it, and an

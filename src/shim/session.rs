@@ -10,10 +10,9 @@
 use std::fs;
 use std::time::Duration;
 
+use cwasi_config::Engine;
 use cwasi_sys::pidfd::PidFd;
 
-/// Name prefix of a session's programs beside the daemon. Hooks of a container are not ours.
-const PROGRAM: &str = "cwasi-sandbox";
 /// Most rounds over the processes.
 const ROUNDS: u32 = 200;
 /// Pause between two rounds.
@@ -89,8 +88,14 @@ fn is_orphan(pid: i32, daemon: i32) -> bool {
 
 fn is_ours(pid: i32) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    program.file_name().is_some_and(|name| is_engines(&name.to_string_lossy()))
+}
+
+/// True for the name of an engine's program. Hooks of a container are not ours.
+fn is_engines(name: &str) -> bool {
     // A program that was replaced since has " (deleted)" behind its name.
-    program.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROGRAM))
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    Engine::ALL.iter().any(|engine| engine.programs().contains(&name))
 }
 
 #[cfg(test)]
@@ -106,6 +111,14 @@ mod tests {
         let own = Stat::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.started > 0 && !own.is_zombie);
         assert_eq!(Stat::of(i32::MAX), None);
+    }
+
+    #[test]
+    fn programs_of_all_engines_are_known_also_after_an_upgrade() {
+        for name in ["cwasi-sandbox", "cwasi-compiler", "cwasi-sandbox-wasmedge (deleted)"] {
+            assert!(is_engines(name), "{name}");
+        }
+        assert!(!is_engines("cwasi-shim") && !is_engines("hook"));
     }
 
     #[test]

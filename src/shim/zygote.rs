@@ -1,4 +1,4 @@
-//! Client of the zygote: starts it once, sends it verbs, restarts it after its death. Runs in the shim daemon.
+//! Client of one engine's zygote: starts it once, sends it verbs, restarts it after its death. Runs in the shim daemon.
 //!
 //! Containers do not depend on the zygote: their inits are children of the daemon (docs/architecture.md).
 
@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, OnceCell, watch};
 use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
 use super::spawn::{Program, SpawnError};
+use cwasi_config::Engine;
 use cwasi_host::readiness;
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::page_buffer::PageBuffer;
@@ -25,7 +26,6 @@ use cwasi_wire::control::{
 
 /// Descriptor of the zygote's control socket.
 const CONTROL_FD: i32 = 3;
-const PROGRAM: &str = "cwasi-sandbox";
 /// Longest time a zygote may take to accept a message.
 const ACCEPT_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for the zygote's greeting, which it sends after loading the engine.
@@ -44,6 +44,17 @@ pub enum ZygoteError {
     /// The zygote cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    /// A function needs an engine that is optional on a node, or the node's own is missing.
+    #[error(
+        "the engine {engine} is not installed on this node: `{program}` is neither beside {} nor in PATH",
+        this.display()
+    )]
+    NoEngine {
+        engine: Engine,
+        program: &'static str,
+        /// Path of this program.
+        this: PathBuf,
+    },
     #[error("the zygote cannot be asked: {0}")]
     Socket(#[from] SocketError),
     /// A request that no message holds.
@@ -89,9 +100,10 @@ struct Control {
     greeted: OnceCell<bool>,
 }
 
-/// Client of the group's zygote.
+/// Client of the group's zygote for one engine.
 #[derive(Debug)]
 pub struct Zygote {
+    engine: Engine,
     program: Program,
     reaper: Reaper,
     control: Arc<Mutex<Option<RunningZygote>>>,
@@ -108,34 +120,19 @@ struct RunningZygote {
 }
 
 impl Zygote {
-    /// Opens the sandbox program, next to this one or in `PATH`.
-    ///
-    /// # Errors
-    /// When there is no such program.
-    pub fn open_program() -> Result<Program, ZygoteError> {
-        Ok(Program::beside(PROGRAM)?)
+    /// A client that starts the zygote of `engine` on first use.
+    #[must_use]
+    pub fn of(engine: Engine, program: Program, reaper: &Reaper) -> Self {
+        let (reaper, control) = (reaper.clone(), Arc::new(Mutex::new(None)));
+        Self { engine, program, reaper, control, needs_llvm: AtomicBool::new(false) }
     }
 
-    /// Starts the zygote from `program`, in parallel with the daemon's other parts.
+    /// Starts the zygote if there is none, in parallel with the daemon's other parts.
     ///
     /// # Errors
     /// When it cannot be executed.
-    pub async fn start(program: Program, reaper: &Reaper) -> Result<Self, ZygoteError> {
-        let zygote = Self::of(program, reaper);
-        zygote.connection().await?;
-        Ok(zygote)
-    }
-
-    /// A client that starts the zygote on first use.
-    #[must_use]
-    pub fn of(program: Program, reaper: &Reaper) -> Self {
-        let (reaper, control) = (reaper.clone(), Arc::new(Mutex::new(None)));
-        Self { program, reaper, control, needs_llvm: AtomicBool::new(false) }
-    }
-
-    #[must_use]
-    pub const fn program(&self) -> &Program {
-        &self.program
+    pub async fn start(&self) -> Result<(), ZygoteError> {
+        self.connection().await.map(drop)
     }
 
     /// The zygote's control socket; starts a zygote if there is none.
@@ -146,14 +143,14 @@ impl Zygote {
         }
         let (ours, theirs) = seqpacket::pair()?;
         let ticket = self.reaper.ticket();
-        let llvm_stub =
-            if self.needs_llvm.load(Ordering::Relaxed) { None } else { llvm_stub::file() };
+        let llvm_stub = self.llvm_stub();
         let mut descriptors = vec![(theirs.as_fd(), CONTROL_FD)];
         descriptors.extend(llvm_stub.iter().map(|file| (file.as_fd(), LLVM_STUB_FD)));
         let variables: Vec<_> = llvm_stub.iter().map(|_| llvm_stub::ENVIRONMENT).collect();
         let pid = self.program.spawn(&["zygote"], &descriptors, &variables)?;
         let exit = ticket.claim(pid);
-        tracing::info!(pid, llvm_stub = llvm_stub.is_some(), "zygote started");
+        let engine = self.engine.name();
+        tracing::info!(pid, engine, llvm_stub = llvm_stub.is_some(), "zygote started");
         let socket = readiness::watch(ours).map_err(ZygoteError::Wait)?;
         let control = Arc::new(Control { socket, greeted: OnceCell::new() });
         let (alive, ended) = watch::channel(());
@@ -169,6 +166,14 @@ impl Zygote {
             }
         });
         Ok(control)
+    }
+
+    /// The stub for LLVM, for the engine that links LLVM.
+    fn llvm_stub(&self) -> Option<OwnedFd> {
+        match self.engine {
+            Engine::Wasmedge if !self.needs_llvm.load(Ordering::Relaxed) => llvm_stub::file(),
+            Engine::Wasmedge | Engine::Wasmtime => None,
+        }
     }
 
     /// Ends the zygote and waits for it, so that it does not outlive the daemon.

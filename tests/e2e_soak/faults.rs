@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::processes::{self, Process};
 use cwasi_testbed::scene::wait_for;
 use nix::sys::signal::{Signal, kill};
@@ -110,9 +111,9 @@ impl<'a> Faults<'a> {
     /// The zygote of the task's shim: sandboxes do not need it, the shim starts another.
     fn kill_zygote(&mut self, task: &Task, tasks: &[Task]) {
         let Some(shim) = processes::read(task.pid).map(|init| init.parent) else { return };
+        let zygote = format!("{} zygote", DEFAULT_ENGINE.sandbox_program());
         let is_zygote = |process: &&Process| {
-            process.command.contains("cwasi-sandbox zygote")
-                && !tasks.iter().any(|task| task.pid == process.pid)
+            process.command.contains(&zygote) && !tasks.iter().any(|task| task.pid == process.pid)
         };
         // A task that has come since looks like a zygote: only the one that descends from nobody's create is.
         if let Some(zygote) = children(shim).iter().filter(is_zygote).map(|one| one.pid).min() {

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use cwasi_config::Engine;
 use cwasi_sandbox::zygote::CONTROL_DESCRIPTOR;
 use cwasi_shim::reaper::Reaper;
 use cwasi_shim::spawn::{Program, SpawnError, spawn};
@@ -90,7 +91,7 @@ fn run(name: &str) -> ZygoteError {
     let program = Program::open(path).unwrap();
     // What is at its path later does not matter.
     drop(dir);
-    let zygote = Zygote::of(program, &Reaper::default());
+    let zygote = Zygote::of(Engine::Wasmedge, program, &Reaper::default());
     let request = VerbRequest { container: "c".into(), root: "/nowhere".into(), verb: Verb::Start };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(zygote.run(&request, &[])).unwrap_err()

@@ -229,7 +229,7 @@ impl Drop for Fixture {
 
 fn start_zygote() -> (Child, OwnedFd) {
     let (control, theirs) = seqpacket::pair().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
     command.arg("zygote");
     let number = theirs.as_raw_fd();
     // SAFETY:

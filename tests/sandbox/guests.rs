@@ -236,7 +236,7 @@ fn compile(dir: &Path, name: &str, wat: &str) -> PathBuf {
     let wasm = dir.join(format!("{name}.wasm"));
     let out = dir.join(format!("{name}.so"));
     std::fs::write(&wasm, wat::parse_str(wat).unwrap()).unwrap();
-    let status = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox"))
+    let status = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"))
         .arg("compile")
         .args([&wasm, &out])
         .status()

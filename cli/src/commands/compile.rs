@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::Args;
-use cwasi_config::{CompileConfig, NodeConfig};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use cwasi_config::{CompileConfig, Engine, NodeConfig};
 use cwasi_coordinator::fingerprint::fingerprint;
 use cwasi_coordinator::{AotCache, CompileChild, CompileJob, Progress, module};
 use serde_json::json;
@@ -19,15 +20,20 @@ use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
 
-/// The program that compiles; installed beside this one.
-const COMPILER: &str = "cwasi-sandbox";
-
 /// Arguments of the verb.
 #[derive(Debug, Args)]
 pub struct Compile {
+    /// Engine that will run the modules; the node's if none is given
+    #[arg(long, value_name = "ENGINE", value_parser = engines())]
+    engine: Option<Engine>,
     /// Modules
     #[arg(required = true, value_name = "MODULE")]
     modules: Vec<PathBuf>,
+}
+
+/// Names of engines on the command line.
+fn engines() -> impl TypedValueParser<Value = Engine> {
+    PossibleValuesParser::new(Engine::ALL.map(Engine::name)).try_map(|name| name.parse::<Engine>())
 }
 
 /// Runs the compiler, without the cgroup that a shim gives it.
@@ -40,7 +46,7 @@ impl CompileChild for Child {
     async fn compile(&self, job: &CompileJob<'_>) -> Result<(), String> {
         let limits = self.config.limits_for(job.length, u64::MAX);
         let output = Command::new(&self.program)
-            .arg("compile")
+            .args(job.engine.compiler_arguments())
             .arg(format!("--memory={}", limits.memory))
             .arg(format!("--cpu-seconds={}", limits.cpu_seconds))
             .args([job.wasm, job.out])
@@ -75,8 +81,9 @@ impl Compile {
     /// Compiles what is not in the cache, one module after the other.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let config = NodeConfig::load(None, None)?;
-        let cache = AotCache::new(&config.cache_dir, &fingerprint(), &config.compile);
-        let child = Child { program: compiler()?, config: config.compile.clone() };
+        let cache = AotCache::new(&config.cache_dir, fingerprint, &config.compile);
+        let engine = self.engine.unwrap_or(config.engine);
+        let child = Child { program: compiler(engine)?, config: config.compile.clone() };
         let display = Display::default();
         let mut interrupt = Interrupt::new()?;
         let mut printed = Ok(());
@@ -88,14 +95,14 @@ impl Compile {
             let checked =
                 module::check(&bytes, &origin).map_err(|error| Failure::new(Exit::Data, error))?;
             // As the coordinator prepares a module that imports from others.
-            let checked =
-                if checked.foreign.is_empty() { checked } else { checked.with_home(&origin)? };
+            let embeds = !checked.foreign.is_empty();
+            let checked = checked.prepared_for(engine, embeds, &origin)?;
             let line = display.line(&origin);
             let (began, said) = (Instant::now(), Said(&display));
             let artifact = interrupt
                 .or(async {
                     tokio::select! {
-                        artifact = cache.artifact(&checked, &origin, &global.namespace, &child, &said) => Ok(artifact?),
+                        artifact = cache.artifact(&checked, engine, &origin, &global.namespace, &child, &said) => Ok(artifact?),
                         never = line.compiling(began, Some(bytes.len())) => match never {},
                     }
                 })
@@ -106,8 +113,10 @@ impl Compile {
             let text = if global.json {
                 let seconds = artifact.compiled.map(|took| took.as_secs_f64());
                 let file = artifact.path;
-                json!({ "module": origin, "state": state, "seconds": seconds, "file": file })
-                    .to_string()
+                json!({
+                    "module": origin, "engine": engine, "state": state, "seconds": seconds, "file": file,
+                })
+                .to_string()
             } else {
                 format!("{origin} {state}")
             };
@@ -117,13 +126,16 @@ impl Compile {
     }
 }
 
-fn compiler() -> Result<PathBuf, Failure> {
+/// The compiler of an engine, which is installed beside this program.
+fn compiler(engine: Engine) -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().context("this program's own path is not known")?;
-    let beside = own.with_file_name(COMPILER);
+    let beside = own.with_file_name(engine.compiler_program());
     if beside.exists() {
         return Ok(beside);
     }
-    let text =
-        format!("{} is missing: install the runtime's programs (make install)", beside.display());
+    let text = format!(
+        "the engine {engine} has no compiler here, {} is missing: install the runtime's programs (make install)",
+        beside.display()
+    );
     Err(Failure::text(Exit::Missing, text))
 }

@@ -1,6 +1,8 @@
 //! The table of a workflow file's fields: what each one is called, what it may be, and which annotation or field of
 //! the OCI configuration it becomes. The reader, the JSON Schema and the table of `docs/workflow.md` are made from it.
 
+use cwasi_config::Engine;
+
 /// `apiVersion` of the files that this version reads.
 pub const API_VERSION: &str = "cwasi.dev/v1alpha1";
 /// Most containers of one secondary.
@@ -163,6 +165,12 @@ pub const FUNCTION: &[Field] = &[
         Choice(&["request", "snapshot", "instance"]),
         Annotation("cwasi.isolation"),
         "lifetime of an instance: `request`, `snapshot` or `instance`; `request`",
+    ),
+    Field::new(
+        "engine",
+        Choice(&[Engine::Wasmtime.name(), Engine::Wasmedge.name()]),
+        Annotation("cwasi.engine"),
+        "engine that runs the function: `wasmtime` or `wasmedge`; the node's",
     ),
     Field::new(
         "mode",

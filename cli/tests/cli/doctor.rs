@@ -35,6 +35,7 @@ fn a_node_is_examined() {
     assert_eq!(code, Some(0), "{checks}");
     assert_eq!(state(&checks, "containerd", "1.6"), "ok");
     assert_eq!(state(&checks, "snapshotter", "overlayfs"), "ok");
+    assert_eq!(state(&checks, "programs", "/"), "ok");
     let (code, checks) =
         examine(cwasi().env("PATH", "/nowhere").args(["--address", "/does/not/exist.sock"]));
     assert_eq!(code, Some(1));

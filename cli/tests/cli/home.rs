@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use cwasi_config::{DEFAULT_ENGINE, Engine};
 use cwasi_testbed::scene::{guests_dir, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
@@ -15,8 +16,8 @@ use super::stderr;
 
 /// Debian's `nobody`.
 const USER: u32 = 65534;
-/// What the command starts, too.
-const PROGRAMS: [&str; 3] = ["cwasi", "cwasi-shim", "cwasi-sandbox"];
+/// The command and its daemon, which start the engines' programs.
+const PROGRAMS: [&str; 2] = ["cwasi", "cwasi-shim"];
 
 /// A user's home, with the programs and files of the test in it: the checkout may be out of the user's reach.
 pub struct Home(tempfile::TempDir);
@@ -30,7 +31,10 @@ impl Home {
             fs::create_dir(home.path(folder)).unwrap();
         }
         let built = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
-        for program in PROGRAMS {
+        let needed = PROGRAMS.into_iter().chain(DEFAULT_ENGINE.programs());
+        let others = Engine::ALL.into_iter().filter(|engine| *engine != DEFAULT_ENGINE);
+        let others = others.flat_map(Engine::programs).filter(|it| built.join(it).exists());
+        for program in needed.chain(others) {
             link(&built.join(program), &home.path("bin").join(program));
         }
         if geteuid().is_root() {
@@ -130,7 +134,11 @@ impl Home {
     /// Names and times of the compiled modules.
     pub fn compiled(&self) -> Vec<(PathBuf, std::time::SystemTime)> {
         let entries = fs::read_dir(self.path(".cache/cwasi/aot")).unwrap().flatten();
-        let native = entries.filter(|entry| entry.path().extension().is_some_and(|it| it == "so"));
+        let of_engine = |path: PathBuf| {
+            let extension = path.extension()?.to_str()?.to_owned();
+            Engine::ALL.into_iter().find(|engine| engine.native_extension() == extension)
+        };
+        let native = entries.filter(|entry| of_engine(entry.path()).is_some());
         let mut found: Vec<_> = native
             .map(|entry| (entry.path(), entry.metadata().unwrap().modified().unwrap()))
             .collect();

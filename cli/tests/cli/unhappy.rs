@@ -188,7 +188,10 @@ const VERBS: &[Verb] = &[
         arguments: "{TEXT}",
         without_containerd: Some((65, "is not a WebAssembly module")),
         configured: true,
-        wrong: &[("{NONE}", (66, "module /does/not/exist cannot be read: No such file"))],
+        wrong: &[
+            ("{NONE}", (66, "module /does/not/exist cannot be read: No such file")),
+            ("--engine wasmer {MODULE}", (2, "possible values: wasmtime, wasmedge")),
+        ],
         on_empty_node: &[],
     },
     Verb {

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Write as _;
 use std::process::Stdio;
 
-use serde_json::Value;
+use cwasi_config::{DEFAULT_ENGINE, Engine};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::scene::Stage;
@@ -353,6 +354,18 @@ fn modules_are_compiled_ahead() {
     let (first, said) = compile();
     assert!(first.ends_with("m.wasm compiled\n"), "{first} {said}");
     assert!(compile().0.ends_with("m.wasm cached\n"));
+    for engine in Engine::ALL {
+        let mut command = stage.cwasi();
+        command.env("CWASI_CONFIG", &config).args(["--json", "compile", "--engine"]);
+        let output = command.arg(engine.name()).arg(&module).output().unwrap();
+        let printed: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let expected = if engine == DEFAULT_ENGINE { "cached" } else { "compiled" };
+        assert_eq!((&printed["engine"], &printed["state"]), (&json!(engine), &json!(expected)));
+        assert!(
+            printed["file"].as_str().unwrap().ends_with(engine.native_extension()),
+            "{printed}"
+        );
+    }
     fs::write(&module, "text").unwrap();
     assert!(compile().1.contains("is not a WebAssembly module"));
 }

@@ -138,6 +138,16 @@ fn roles_do_not_contradict() {
 }
 
 #[test]
+fn an_engine_is_named_or_the_nodes() {
+    assert_eq!(parse(&[]).unwrap().engine, None);
+    for engine in Engine::ALL {
+        assert_eq!(parse(&[("cwasi.engine", engine.name())]).unwrap().engine, Some(engine));
+    }
+    let found = problems(&[("cwasi.engine", "wasmer")]);
+    assert_eq!(found, ["cwasi.engine=wasmer must be wasmtime or wasmedge"]);
+}
+
+#[test]
 fn odd_keys_and_tiny_memory_are_refused() {
     for (key, value, part) in [
         ("Cwasi.role", "secondary", "did you mean cwasi.role?"),

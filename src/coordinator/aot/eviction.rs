@@ -15,6 +15,7 @@ use nix::unistd::geteuid;
 use sha2::{Digest as _, Sha256};
 
 use crate::compile_slots::try_lock;
+use cwasi_config::Engine;
 
 /// Most bytes of a checksum's file.
 const SUM_MAX: u64 = 128;
@@ -63,14 +64,14 @@ pub(super) fn evict(dir: &Path, max: u64) {
     let (mut entries, mut total) = (Vec::new(), 0_u64);
     for path in files(dir) {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("so") => {
+            Some(extension) if is_native(extension) => {
                 let Ok(data) = path.metadata() else { continue };
                 total = total.saturating_add(data.len());
                 let sum = path.with_extension("sha256").metadata();
                 let used = sum.and_then(|sum| sum.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
                 entries.push((used, data.len(), path));
             }
-            Some("lock") if !is_slot(&path) && !path.with_extension("so").exists() => {
+            Some("lock") if !is_slot(&path) && !has_native(&path) => {
                 remove_locked(&path, || ());
             }
             _ => {}
@@ -107,6 +108,16 @@ fn remove_locked(path: &Path, then: impl FnOnce()) {
         then();
         let _gone = fs::remove_file(path);
     }
+}
+
+/// True for the extension of an entry's native code, of whichever engine.
+fn is_native(extension: &str) -> bool {
+    Engine::ALL.iter().any(|engine| engine.native_extension() == extension)
+}
+
+/// True if the entry of this lock file is there.
+fn has_native(lock: &Path) -> bool {
+    Engine::ALL.iter().any(|engine| lock.with_extension(engine.native_extension()).exists())
 }
 
 fn is_slot(path: &Path) -> bool {

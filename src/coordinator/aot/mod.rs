@@ -1,7 +1,8 @@
 //! Cache of modules compiled ahead of time, the only source of native code. Runs in the shim daemon.
 //!
-//! An entry is `<cache>/aot/<key>.so` with `<key>.sha256`, readable by root only. The key covers module, engine,
-//! processor features and compiler options. A missing or damaged entry is compiled again.
+//! An entry is `<cache>/aot/<key>.so` of WasmEdge or `<key>.cwasm` of wasmtime, with `<key>.sha256`, readable by root
+//! only. The key covers module, engine, processor features and compiler options. A missing or damaged entry is compiled
+//! again.
 //!
 //! Invariants:
 //! - One process of the host compiles a key at a time (`flock`). The node's configuration bounds the number of
@@ -10,6 +11,7 @@
 //! - Dropping the future of [`AotCache::artifact`] ends its compiler. Another process that waits for the module then
 //!   compiles it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::future::Future;
 use std::io;
@@ -27,7 +29,7 @@ use super::compile_slots::{CompileSlot, LOCK_PAUSE, try_lock};
 use super::limits;
 use super::module::CheckedModule;
 use super::progress::{Progress, in_words};
-use cwasi_config::CompileConfig;
+use cwasi_config::{CompileConfig, Engine};
 use cwasi_wire::ids::short_hash;
 
 mod draft;
@@ -52,10 +54,21 @@ pub trait CompileChild: Sync {
     /// # Errors
     /// The compiler's message, or its exit status.
     fn compile(&self, job: &CompileJob<'_>) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Whether functions of the engine can run here. The compiler may be missing if the cache has what they need.
+    ///
+    /// # Errors
+    /// The missing program, for the user.
+    fn check_engine(&self, engine: Engine) -> Result<(), String> {
+        let _runs = engine;
+        Ok(())
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct CompileJob<'a> {
+    /// Engine that will run the native code.
+    pub engine: Engine,
     pub wasm: &'a Path,
     /// Output file for the native code.
     pub out: &'a Path,
@@ -79,23 +92,29 @@ pub struct Artifact {
 #[derive(Clone, Debug)]
 pub struct AotCache {
     dir: PathBuf,
-    fingerprint: String,
+    /// Of each engine.
+    fingerprints: BTreeMap<Engine, String>,
     limits: CompileConfig,
     queue: Arc<CompileQueue>,
 }
 
 impl AotCache {
-    /// The cache of `cache_dir`. `fingerprint` covers everything but the module that native code depends on: engine
-    /// version, compiler options, processor features.
+    /// The cache of `cache_dir`. An engine's `fingerprint` covers everything but the module that native code depends on:
+    /// engine version, compiler options, processor features.
     #[must_use]
-    pub fn new(cache_dir: &Path, fingerprint: &str, limits: &CompileConfig) -> Self {
+    pub fn new(
+        cache_dir: &Path,
+        fingerprint: impl Fn(Engine) -> String,
+        limits: &CompileConfig,
+    ) -> Self {
+        let fingerprints = Engine::ALL.map(|engine| (engine, fingerprint(engine))).into();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let dir = cache_dir.join("aot");
         let queue = Arc::new(CompileQueue::new(&dir, limits.jobs_for(processors)));
-        Self { dir, fingerprint: fingerprint.to_owned(), limits: limits.clone(), queue }
+        Self { dir, fingerprints, limits: limits.clone(), queue }
     }
 
-    /// Returns the compiled form of `module`, from the cache or by compiling it. `origin` names the module in
+    /// Returns `module` compiled for `engine`, from the cache or by compiling it. `origin` names the module in
     /// messages. Tenants, such as namespaces, compile in turn. Reads the whole file on the polling thread.
     ///
     /// # Errors
@@ -103,13 +122,14 @@ impl AotCache {
     pub async fn artifact(
         &self,
         module: &CheckedModule,
+        engine: Engine,
         origin: &str,
         tenant: &str,
         compiler: &impl CompileChild,
         progress: &impl Progress,
     ) -> Result<Artifact, AotError> {
-        let key = format!("{}-{}", &module.digest, short_hash(&[&self.fingerprint]));
-        let path = self.dir.join(format!("{key}.so"));
+        let key = format!("{}-{}", &module.digest, short_hash(&[&self.fingerprints[&engine]]));
+        let path = self.dir.join(format!("{key}.{}", engine.native_extension()));
         let cached =
             |in_use| Artifact { path: path.clone(), compiled: None, in_use: Arc::new(in_use) };
         if let Some(in_use) = eviction::take(&path) {
@@ -118,7 +138,7 @@ impl AotCache {
         let limit = |source| AotError::Limit { origin: origin.to_owned(), source };
         limits::check(&module.bytes, &self.limits).map_err(limit)?;
         self.prepare()?;
-        let (lock, slot) = match self.turn(&key, tenant, origin, progress).await? {
+        let (lock, slot) = match self.turn(&key, &path, tenant, origin, progress).await? {
             Turn::Compiled(in_use) => return Ok(cached(in_use)),
             Turn::Compile { lock, slot } => (lock, slot),
         };
@@ -126,7 +146,8 @@ impl AotCache {
         progress.info(&format!("compiling {origin} ({size}), first time on this node"));
         let started = Instant::now();
         let draft = Draft::create(&self.dir, &key)?;
-        let compiled = self.compile(module, origin, &path, &draft, slot.number, compiler).await;
+        let job = Job { module, engine, origin, slot: slot.number };
+        let compiled = self.compile(&job, &path, &draft, compiler).await;
         let took = started.elapsed();
         let ended = if compiled.is_ok() { "compiled" } else { "cannot compile" };
         progress.info(&format!("{ended} {origin}, after {:.1} s", took.as_secs_f64()));
@@ -156,16 +177,17 @@ impl AotCache {
     async fn turn(
         &self,
         key: &str,
+        path: &Path,
         tenant: &str,
         origin: &str,
         progress: &impl Progress,
     ) -> Result<Turn, AotError> {
         let failed = |(path, source): (PathBuf, io::Error)| fail("lock", &path)(source);
-        let (path, lock) = (self.dir.join(format!("{key}.so")), lock_file(&self.dir, key));
+        let lock = lock_file(&self.dir, key);
         let (since, mut ticket) = (compile_queue::now(), None);
         let mut notice = WaitNotice::default();
         loop {
-            if let Some(in_use) = eviction::take(&path) {
+            if let Some(in_use) = eviction::take(path) {
                 return Ok(Turn::Compiled(in_use));
             }
             if is_being_compiled(&self.dir, key).map_err(failed)? {
@@ -199,18 +221,18 @@ impl AotCache {
 
     async fn compile(
         &self,
-        module: &CheckedModule,
-        origin: &str,
+        job: &Job<'_>,
         path: &Path,
         draft: &Draft,
-        slot: usize,
         compiler: &impl CompileChild,
     ) -> Result<EntryInUse, AotError> {
-        let (wasm, out) = (draft.file("module.wasm"), draft.file("module.so"));
+        let &Job { module, engine, origin, slot } = job;
+        let native = format!("module.{}", engine.native_extension());
+        let (wasm, out) = (draft.file("module.wasm"), draft.file(&native));
         fs::write(&wasm, &module.bytes).map_err(fail("write", &wasm))?;
         let length = module.bytes.len() as u64;
-        let compiled = compiler.compile(&CompileJob { wasm: &wasm, out: &out, length, slot }).await;
-        compiled.map_err(|message| self.not_compiled(origin, message))?;
+        let job = CompileJob { engine, wasm: &wasm, out: &out, length, slot };
+        compiler.compile(&job).await.map_err(|message| self.not_compiled(origin, message))?;
         let sum = File::open(&out).and_then(eviction::digest_of).map_err(fail("read", &out))?;
         let sum_draft = draft.file("sum");
         fs::write(&sum_draft, sum).map_err(fail("write", &sum_draft))?;
@@ -230,6 +252,16 @@ impl AotCache {
             _ => AotError::Compile { origin, message },
         }
     }
+}
+
+/// A module whose turn it is.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    module: &'a CheckedModule,
+    engine: Engine,
+    origin: &'a str,
+    /// Number of the compiler among the node's running ones.
+    slot: usize,
 }
 
 /// What [`AotCache::turn`] waited for.

@@ -8,6 +8,9 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
+/// Where the engine does not matter.
+const ENGINE: Engine = Engine::Wasmtime;
+
 /// "Compiles" by copying, when it may.
 struct Copy {
     runs: AtomicUsize,
@@ -68,7 +71,11 @@ fn module(bytes: &[u8]) -> CheckedModule {
 }
 
 fn cache(dir: &Path, fingerprint: &str, jobs: usize) -> AotCache {
-    AotCache::new(dir, fingerprint, &CompileConfig { jobs, ..CompileConfig::default() })
+    AotCache::new(
+        dir,
+        |engine| format!("{engine} {fingerprint}"),
+        &CompileConfig { jobs, ..CompileConfig::default() },
+    )
 }
 
 /// What is in the cache beside its locks.
@@ -87,8 +94,8 @@ async fn a_module_is_compiled_once_and_again_only_when_damaged() {
     let compiler = Copy::new(100);
     let wasm = module(b"one");
     let (a, b) = tokio::join!(
-        one.artifact(&wasm, "m", "t", &compiler, &lines),
-        one.artifact(&wasm, "m", "t", &compiler, &lines)
+        one.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines),
+        one.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines)
     );
     let path = a.unwrap().path;
     assert_eq!(b.unwrap().path, path);
@@ -96,18 +103,39 @@ async fn a_module_is_compiled_once_and_again_only_when_damaged() {
     assert!(lines.has("compiling m (3 bytes), first time on this node"));
     assert!(lines.has("compiled m, after"));
     fs::write(&path, b"tampered").unwrap();
-    let again = one.artifact(&wasm, "m", "t", &compiler, &lines).await.unwrap();
+    let again = one.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines).await.unwrap();
     assert!(again.compiled.is_some());
     assert_eq!(fs::read(&path).unwrap(), b"one");
     let other = cache(dir.path(), "e2", 2);
-    assert_ne!(other.artifact(&wasm, "m", "t", &compiler, &lines).await.unwrap().path, path);
+    assert_ne!(
+        other.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines).await.unwrap().path,
+        path
+    );
+}
+
+#[tokio::test]
+async fn each_engine_has_entries_of_its_own_and_all_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = CompileConfig { cache_max: 10, ..CompileConfig::default() };
+    let cache = AotCache::new(dir.path(), |engine| engine.to_string(), &limits);
+    let (compiler, lines, wasm) = (Copy::new(2), Lines::default(), module(b"1234567890"));
+    let mut before = None;
+    for engine in Engine::ALL {
+        let made = cache.artifact(&wasm, engine, "m", "t", &compiler, &lines).await.unwrap();
+        assert!(made.compiled.is_some(), "{engine}");
+        assert_eq!(made.path.extension().unwrap(), engine.native_extension());
+        let lock = made.path.with_extension("lock");
+        assert!(lock.exists(), "an entry keeps its lock file");
+        before = before.or(Some(made.path.clone())).filter(|path| path.exists());
+    }
+    assert_eq!(before, None, "the other engine's entry made room");
 }
 
 #[tokio::test]
 async fn a_failed_compilation_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
-    let error = cache.artifact(&module(b"x"), "m", "t", &Fails, &lines).await.unwrap_err();
+    let error = cache.artifact(&module(b"x"), ENGINE, "m", "t", &Fails, &lines).await.unwrap_err();
     assert_eq!(error.to_string(), "m cannot be compiled: killed by signal 9");
     assert!(lines.has("cannot compile m, after"));
     assert_eq!(left(dir.path()), Vec::<PathBuf>::new());
@@ -120,11 +148,11 @@ async fn a_dropped_draft_leaves_nothing() {
     let (stuck, wasm) = (Copy::new(0), module(b"x"));
     let abandoned = dir.path().join("aot/.draft-other");
     fs::create_dir_all(abandoned.join("deep")).unwrap();
-    let mut first = Box::pin(cache.artifact(&wasm, "m", "t", &stuck, &lines));
+    let mut first = Box::pin(cache.artifact(&wasm, ENGINE, "m", "t", &stuck, &lines));
     assert!(futures_util::poll!(&mut first).is_pending());
     assert!(!abandoned.exists(), "a draft without a process is removed");
     let (compiler, other) = (Copy::new(2), Lines::default());
-    let mut second = Box::pin(cache.artifact(&wasm, "m", "t", &compiler, &other));
+    let mut second = Box::pin(cache.artifact(&wasm, ENGINE, "m", "t", &compiler, &other));
     assert!(futures_util::poll!(&mut second).is_pending());
     assert!(other.has("being compiled for another container"));
     assert_eq!(left(dir.path()).len(), 1);
@@ -138,14 +166,14 @@ async fn modules_wait_for_a_slot_and_a_wait_can_be_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 1), Lines::default());
     let (stuck, wasm) = (Copy::new(0), module(b"first"));
-    let mut first = Box::pin(cache.artifact(&wasm, "m", "t", &stuck, &lines));
+    let mut first = Box::pin(cache.artifact(&wasm, ENGINE, "m", "t", &stuck, &lines));
     assert!(futures_util::poll!(&mut first).is_pending());
     let (compiler, next) = (Copy::new(1), module(b"next"));
-    let mut waiting = Box::pin(cache.artifact(&next, "n", "t", &compiler, &lines));
+    let mut waiting = Box::pin(cache.artifact(&next, ENGINE, "n", "t", &compiler, &lines));
     assert!(futures_util::poll!(&mut waiting).is_pending());
     assert!(lines.has("this node already runs its maximum of compilers (jobs = 1)"));
     drop(waiting);
-    let waiting = cache.artifact(&next, "n", "t", &compiler, &lines);
+    let waiting = cache.artifact(&next, ENGINE, "n", "t", &compiler, &lines);
     stuck.may.add_permits(1);
     let (first, second) = tokio::join!(first, waiting);
     assert!(first.unwrap().compiled.is_some() && second.unwrap().compiled.is_some());
@@ -156,8 +184,10 @@ async fn a_module_over_a_limit_is_not_compiled() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = wat::parse_str("(module (func) (func))").unwrap();
     let limits = CompileConfig { functions: 1, ..CompileConfig::default() };
-    let (cache, lines) = (AotCache::new(dir.path(), "e", &limits), Lines::default());
-    let error = cache.artifact(&module(&bytes), "m", "t", &Fails, &lines).await.unwrap_err();
+    let (cache, lines) =
+        (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
+    let error =
+        cache.artifact(&module(&bytes), ENGINE, "m", "t", &Fails, &lines).await.unwrap_err();
     assert!(error.to_string().contains("m is not compiled: it has functions: 2"), "{error}");
     assert!(!dir.path().join("aot").exists());
 }
@@ -167,12 +197,12 @@ async fn a_waiting_module_gives_its_turn_up() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, lines) = (cache(dir.path(), "e", 2), Lines::default());
     let (stuck, shared, other) = (Copy::new(0), module(b"shared"), module(b"other"));
-    let mut first = Box::pin(cache.artifact(&shared, "m", "a", &stuck, &lines));
+    let mut first = Box::pin(cache.artifact(&shared, ENGINE, "m", "a", &stuck, &lines));
     assert!(futures_util::poll!(&mut first).is_pending());
     let compiler = Copy::new(2);
-    let mut second = Box::pin(cache.artifact(&shared, "m", "b", &compiler, &lines));
+    let mut second = Box::pin(cache.artifact(&shared, ENGINE, "m", "b", &compiler, &lines));
     assert!(futures_util::poll!(&mut second).is_pending());
-    let free = cache.artifact(&other, "o", "b", &compiler, &lines).await.unwrap();
+    let free = cache.artifact(&other, ENGINE, "o", "b", &compiler, &lines).await.unwrap();
     assert!(free.compiled.is_some(), "the second slot is not the waiting module's");
     stuck.may.add_permits(1);
     let (first, second) = tokio::join!(first, second);
@@ -183,11 +213,12 @@ async fn a_waiting_module_gives_its_turn_up() {
 async fn the_least_recently_used_entry_is_evicted() {
     let dir = tempfile::tempdir().unwrap();
     let limits = CompileConfig { cache_max: 25, ..CompileConfig::default() };
-    let (cache, lines) = (AotCache::new(dir.path(), "e", &limits), Lines::default());
+    let (cache, lines) =
+        (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
     let compiler = Copy::new(100);
     let make = async |bytes: &[u8; 10]| {
         let wasm = module(bytes);
-        let made = cache.artifact(&wasm, "m", "t", &compiler, &lines).await.unwrap();
+        let made = cache.artifact(&wasm, ENGINE, "m", "t", &compiler, &lines).await.unwrap();
         // Times of files are those of the last tick.
         tokio::time::sleep(Duration::from_millis(20)).await;
         made
@@ -205,7 +236,7 @@ async fn the_least_recently_used_entry_is_evicted() {
     assert!(!recent.exists() && used(&four));
     let bytes: u64 = left(dir.path())
         .iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "so"))
+        .filter(|path| path.extension().is_some_and(|it| it == ENGINE.native_extension()))
         .map(|path| fs::metadata(path).unwrap().len())
         .sum();
     assert!(bytes <= 25, "{bytes}");

@@ -26,6 +26,7 @@ impl ImageStore for Store {
             function: "called".into(),
             workflow: workflow.into(),
             trust: String::new(),
+            engine: None,
         };
         Ok(vec![deployment("own", "w"), deployment("theirs", "x")])
     }
@@ -73,7 +74,8 @@ async fn found(root: &str, embed: &[&str]) -> Result<Embedding, EmbeddingError> 
     };
     let identity =
         Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
-    discover(&store(), &root, &annotations, &identity, "own", &[]).await
+    let node = NodeSettings { spanning: &[], engine: Engine::Wasmtime };
+    discover(&store(), &root, &annotations, &identity, "own", node).await
 }
 
 fn names(embedding: &Embedding) -> Vec<&str> {

@@ -30,7 +30,7 @@ pub use policy::{Member, callee_of, may_call, may_lend, refusal, scope_of};
 pub enum EmbeddingState<'a> {
     /// Not requested.
     No,
-    /// Named or imported, but not trusted.
+    /// Named or imported, but not trusted, or of another engine.
     Untrusted {
         /// The failed rule, and how to satisfy it.
         reason: &'a str,
@@ -184,7 +184,7 @@ pub fn embedded(hint: ModeHint, embedding: EmbeddingState<'_>) -> Result<String,
             Err(Out { errno: Errno::NoSuchFunction, why: "it is not embedded".to_owned() })
         }
         EmbeddingState::Untrusted { reason } => {
-            Err(Out { errno: Errno::Refused, why: format!("not trusted: {reason}") })
+            Err(Out { errno: Errno::Refused, why: format!("may not be embedded: {reason}") })
         }
     }
 }

@@ -25,6 +25,7 @@ fn deployment(pod: &str, workflow: &str, trust: &str) -> Deployment {
         function: "fn-utils".into(),
         workflow: workflow.into(),
         trust: trust.into(),
+        engine: None,
     }
 }
 
@@ -44,9 +45,10 @@ fn verdict(
     spanning: &[&str],
 ) -> Result<String, String> {
     let identity = identity(pod);
-    let caller = EmbeddingCaller { identity: &identity, workflow: "w", trust: "t" };
+    let engine = Engine::Wasmtime;
+    let caller = EmbeddingCaller { identity: &identity, workflow: "w", trust: "t", engine };
     let spanning: Vec<String> = spanning.iter().map(|&group| group.to_owned()).collect();
-    let known = NodeFacts { images: &[image()], deployments, spanning: &spanning };
+    let known = NodeFacts { images: &[image()], deployments, spanning: &spanning, engine };
     let judged = judge("fn_utils", wish, caller, &known);
     judged.map(|grant| grant.reason).map_err(|refusal| refusal.why)
 }
@@ -85,13 +87,39 @@ fn the_callers_annotation_names_an_image() {
 }
 
 #[test]
+fn a_vm_has_one_engine() {
+    let of = |engine| Deployment { engine, ..deployment("", "w", "") };
+    let (same, other) = (of(Some(Engine::Wasmtime)), of(Some(Engine::Wasmedge)));
+    let named = wish(Some("localhost/fn-utils:test"), None);
+    let pinned = wish(Some("localhost/fn-utils:test"), Some("sha256:aa"));
+    for wish in [None, Some(&named), Some(&pinned)] {
+        for deployed in
+            [&[of(None)][..], std::slice::from_ref(&same), &[other.clone(), same.clone()]]
+        {
+            assert!(verdict("", wish, deployed, &[]).is_ok(), "{deployed:?}");
+        }
+        let why = verdict("", wish, std::slice::from_ref(&other), &[]).unwrap_err();
+        assert_eq!(
+            why,
+            "container c (image localhost/fn-utils:test) has the engine wasmedge, this function wasmtime: give both the \
+             same cwasi.engine"
+        );
+    }
+    // What does not vouch says nothing about the image that the caller names.
+    let strange = Deployment { workflow: "x".into(), ..other };
+    assert!(verdict("", Some(&named), &[strange], &[]).is_ok());
+}
+
+#[test]
 fn two_deployed_images_are_one_too_many() {
     let other = Image { name: "localhost/fn-utils:2".into(), digest: "sha256:cc".into() };
     let second = Deployment { image: other.name.clone(), ..deployment("", "w", "") };
     let identity = identity("");
-    let caller = EmbeddingCaller { identity: &identity, workflow: "w", trust: "" };
+    let engine = Engine::Wasmtime;
+    let caller = EmbeddingCaller { identity: &identity, workflow: "w", trust: "", engine };
     let deployments = [deployment("", "w", ""), second];
-    let known = NodeFacts { images: &[image(), other], deployments: &deployments, spanning: &[] };
+    let images = [image(), other];
+    let known = NodeFacts { images: &images, deployments: &deployments, spanning: &[], engine };
     let why = judge("fn_utils", None, caller, &known).unwrap_err().why;
     assert!(why.contains("localhost/fn-utils:test and localhost/fn-utils:2"), "{why}");
 }

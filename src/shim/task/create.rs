@@ -22,11 +22,11 @@ use super::table::Tasks;
 use crate::reaper::Exit;
 use crate::session::Stat;
 use crate::{cgroups, cleanup, rootfs};
-use cwasi_config::CgroupDriver;
-use cwasi_coordinator::Progress as _;
+use cwasi_config::{CgroupDriver, Engine};
 use cwasi_coordinator::aot::EntryInUse;
 use cwasi_coordinator::bundle::load_spec;
 use cwasi_coordinator::registry::Record;
+use cwasi_coordinator::{Plan, Progress as _};
 use cwasi_host::broker::{BrokerPeer, CallerKind};
 use cwasi_host::metrics::starts::{StartStages, micros};
 use cwasi_host::state::{self, ContainerRecord, RegisteredAs, container_key};
@@ -46,7 +46,10 @@ struct Prepared {
 /// Everything that is opened for a container before its builder starts.
 struct Opened {
     workload: Workload,
-    registration: Option<cwasi_coordinator::registry::Record>,
+    /// Engine of a function.
+    engine: Option<Engine>,
+    /// Registry record of a secondary.
+    record: Option<Record>,
     streams: ContainerStdio,
     relay: StdioRelay,
     /// Ours and the sandbox's, for functions.
@@ -156,11 +159,8 @@ impl Tasks {
         let exit = ticket.claim(record.pid);
         drop(ticket);
         let function = self.listen(&record.id, &opened.workload, opened.broker)?;
-        let function = function.map(|(name, readiness)| Function {
-            name,
-            readiness,
-            record: opened.registration,
-        });
+        let function =
+            function.map(|(name, readiness)| Function { name, readiness, record: opened.record });
         opened.relay.serve(terminal);
         let built = Built {
             stages,
@@ -291,8 +291,8 @@ impl Tasks {
                 Some(seqpacket::pair().map_err(failed)?)
             }
         };
-        let (workload, registration, in_use) = (plan.workload, plan.record, plan.in_use);
-        Ok(Opened { workload, registration, streams, relay, broker, receiver, _in_use: in_use })
+        let Plan { workload, record, engine, in_use, .. } = plan;
+        Ok(Opened { workload, engine, record, streams, relay, broker, receiver, _in_use: in_use })
     }
 
     /// Has the container built; returns its init's pid, and the master of its terminal.
@@ -312,7 +312,7 @@ impl Tasks {
         let mut descriptors: Vec<BorrowedFd<'_>> = opened.streams.in_order().to_vec();
         descriptors.extend(opened.broker.iter().map(|(_, theirs)| theirs.as_fd()));
         descriptors.extend(opened.receiver.iter().map(AsFd::as_fd));
-        match self.parts.run_verb(key, verb, &descriptors).await? {
+        match self.parts.run_verb_with(opened.engine, key, verb, &descriptors).await? {
             (VerbReply::Created { pid }, passed) => Ok((pid, passed.into_iter().next())),
             (other, _) => Err(TaskError::NotStarted {
                 id: record.id.clone(),

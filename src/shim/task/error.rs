@@ -211,6 +211,7 @@ mod tests {
             (TaskError::HttpPort { id: id(), port: 80, source: io() }, Code::UNKNOWN),
             (TaskError::Metrics { id: id(), message: id() }, Code::UNKNOWN),
             (TaskError::Zygote(ZygoteError::Failed(id())), Code::UNKNOWN),
+            (TaskError::Provision(PlanError::Engine(id()).into()), Code::INVALID_ARGUMENT),
         ];
         for (error, code) in table {
             assert_eq!(error.code(), code, "{error}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::compiler::Compiler;
 use crate::reaper::Reaper;
-use crate::zygote::Zygote;
+use crate::zygotes::Zygotes;
 use cwasi_config::NodeConfig;
 use cwasi_content::Images;
 use cwasi_coordinator::fingerprint::fingerprint;
@@ -45,16 +45,17 @@ impl Provisioner {
         images: Images,
         namespace: &str,
         group: &str,
-        zygote: &Arc<Zygote>,
+        zygotes: &Arc<Zygotes>,
         reaper: &Reaper,
     ) -> Self {
-        let compiler = Compiler::new(node, zygote, reaper);
-        let cache = AotCache::new(&node.cache_dir, &fingerprint(), &node.compile);
+        let compiler = Compiler::new(node, zygotes, reaper);
+        let cache = AotCache::new(&node.cache_dir, fingerprint, &node.compile);
         Self {
             coordinator: Arc::new(Coordinator {
                 cache,
                 images,
                 compiler,
+                engine: node.engine,
                 trust_groups: node.trust_groups.clone(),
                 sample: node.traces.sample,
             }),

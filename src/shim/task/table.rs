@@ -13,8 +13,9 @@ use super::stdio::logger::LoggedContainer;
 use crate::publisher::Publisher;
 use crate::reaper::Reaper;
 use crate::zygote::{Zygote, ZygoteError};
-use cwasi_config::CgroupDriver;
+use crate::zygotes::Zygotes;
 use cwasi_config::traces::TracesConfig;
+use cwasi_config::{CgroupDriver, Engine};
 use cwasi_host::broker::Broker;
 use cwasi_host::state::{GroupDir, StateDir};
 use cwasi_wire::control::{SandboxKind, Verb, VerbReply, VerbRequest};
@@ -29,7 +30,7 @@ pub struct Parts {
     pub state: StateDir,
     pub group: GroupDir,
     pub reaper: Reaper,
-    pub zygote: Arc<Zygote>,
+    pub zygotes: Arc<Zygotes>,
     pub publisher: Publisher,
     pub broker: Broker,
     pub provisioner: Provisioner,
@@ -40,7 +41,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Has a builder do one operation on a container, which `key` names in libcontainer's state.
+    /// Has a builder do one operation on a container, which `key` names in libcontainer's state. The operation needs no
+    /// engine.
     ///
     /// # Errors
     /// As [`Zygote::run`].
@@ -50,8 +52,36 @@ impl Parts {
         verb: Verb,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
+        self.ask(self.zygotes.default()?, key, verb, descriptors).await
+    }
+
+    /// As [`Self::run_verb`], in a builder that has the engine loaded. `None` = the container needs no engine.
+    ///
+    /// # Errors
+    /// As [`Zygote::run`], and when the engine is not installed.
+    pub async fn run_verb_with(
+        &self,
+        engine: Option<Engine>,
+        key: &str,
+        verb: Verb,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
+        let zygote = match engine {
+            Some(engine) => self.zygotes.of(engine)?,
+            None => self.zygotes.default()?,
+        };
+        self.ask(zygote, key, verb, descriptors).await
+    }
+
+    async fn ask(
+        &self,
+        zygote: &Zygote,
+        key: &str,
+        verb: Verb,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
         let request = VerbRequest { container: key.to_owned(), root: self.group.oci(), verb };
-        self.zygote.run(&request, descriptors).await
+        zygote.run(&request, descriptors).await
     }
 }
 

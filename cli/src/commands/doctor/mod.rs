@@ -1,8 +1,10 @@
 //! `cwasi doctor`: examines this node; each finding says what to do.
 //!
 //! - `containerd`: version, snapshotter, and the runtime for pods; `redis`: whether it answers, and its limits.
+//! - `programs`: the runtime's programs and the engines.
 
 mod containerd;
+mod programs;
 mod redis;
 
 use std::fs;
@@ -10,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use cwasi_config::NodeConfig;
 use cwasi_config::node::config_file;
-use cwasi_coordinator::fingerprint::{ENGINE_VERSION, cpu_features};
+use cwasi_config::{DEFAULT_ENGINE, NodeConfig};
+use cwasi_coordinator::fingerprint::cpu_features;
 use cwasi_coordinator::registry::Record;
 use serde::Serialize;
 
@@ -23,8 +25,6 @@ use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::table::Table;
 
-/// The runtime's programs.
-const PROGRAMS: [&str; 3] = ["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-sandbox"];
 /// Free space in bytes below which compiling soon fails.
 const ROOM_MIN: u64 = 256 << 20;
 
@@ -65,16 +65,13 @@ impl Doctor {
     /// Prints all checks; exit code 1 if one found a fault.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let mut checks = Checks::default();
-        checks.add(
-            State::Ok,
-            "version",
-            format!("cwasi {}, WasmEdge {ENGINE_VERSION}", env!("CARGO_PKG_VERSION")),
-        );
+        checks.add(State::Ok, "version", format!("cwasi {}", env!("CARGO_PKG_VERSION")));
         permissions(&mut checks);
         containerd::examine(&mut checks, global, &self.containerd_config).await;
-        programs(&mut checks);
+        let config = NodeConfig::load(None, None);
+        programs::examine(&mut checks, config.as_ref().map_or(DEFAULT_ENGINE, |it| it.engine));
         kernel(&mut checks);
-        match NodeConfig::load(None, None) {
+        match config {
             Ok(config) => {
                 folders(&mut checks, &config);
                 redis::examine(&mut checks, &config).await;
@@ -111,33 +108,6 @@ fn permissions(checks: &mut Checks) {
             "permissions",
             "not root: the runtime's state and containerd's socket need it; use sudo",
         );
-    }
-}
-
-/// The runtime's programs must be where containerd looks: its PATH may be another one than ours.
-fn programs(checks: &mut Checks) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let find = |program: &str| {
-        folders.iter().map(|folder| folder.join(program)).find(|file| file.exists())
-    };
-    let missing: Vec<_> = PROGRAMS.into_iter().filter(|program| find(program).is_none()).collect();
-    match find(PROGRAMS[0]) {
-        Some(launcher) if missing.is_empty() => {
-            checks.add(
-                State::Ok,
-                "programs",
-                launcher.parent().unwrap_or(Path::new("/")).display().to_string(),
-            );
-        }
-        _ => {
-            let missing = missing.join(", ");
-            checks.add(
-                State::Fault,
-                "programs",
-                format!("not on PATH: {missing}; make install, into a folder of containerd's PATH"),
-            );
-        }
     }
 }
 

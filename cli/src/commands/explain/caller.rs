@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use cwasi_config::NodeConfig;
 use cwasi_config::annotations::FunctionSpec;
 use cwasi_content::ContentStore;
-use cwasi_coordinator::embedding::{self, Embedding, ModuleToEmbed};
+use cwasi_coordinator::embedding::{self, Embedding, ModuleToEmbed, NodeSettings};
 use cwasi_coordinator::trust::Deployment;
 use cwasi_coordinator::{ImageStore, module};
 use cwasi_host::caller::CallerIdentity;
@@ -135,9 +136,10 @@ impl Caller {
         let image = self.store.image(image).await.map_err(missing)?;
         let bytes = self.store.module(&image, path.as_deref()).await.map_err(missing)?;
         let module = module::check(&bytes, &image.name)?;
-        let groups = &node.config.trust_groups;
+        let NodeConfig { trust_groups, engine, .. } = &node.config;
+        let settings = NodeSettings { spanning: trust_groups, engine: *engine };
         let (spec, identity, container) = (&self.spec, &self.identity, &self.container);
-        Ok(embedding::discover(&self.store, &module, spec, identity, container, groups).await?)
+        Ok(embedding::discover(&self.store, &module, spec, identity, container, settings).await?)
     }
 
     /// What the coordinator decides about embedding `callee` when it starts the caller.
@@ -203,5 +205,6 @@ fn deployment(
         function: function.name.clone(),
         workflow: spec.workflow,
         trust: spec.trust,
+        engine: spec.engine,
     })
 }

@@ -1,4 +1,5 @@
-//! `cwasi-sandbox`: zygote, builder, sandbox init, worker and compiler. Only the shim starts it. Links the engine.
+//! `cwasi-sandbox-wasmedge`: zygote, builder, sandbox init, worker and compiler of the engine WasmEdge, which it links.
+//! Only the shim and `cwasi compile` start it.
 #![expect(unsafe_code, reason = "takes the place of functions of libc")]
 
 use std::path::PathBuf;
@@ -9,9 +10,9 @@ use clap::{Parser, Subcommand};
 use cwasi_vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 use cwasi_wasmedge::{fault_handlers, interrupted, stderr_tail};
 
-/// Data plane of CWASI: runs containers and functions for the shim daemon `cwasi-shim`.
+/// Data plane of CWASI with WasmEdge: runs containers and functions for the shim daemon `cwasi-shim`.
 #[derive(Debug, Parser)]
-#[command(name = "cwasi-sandbox", version)]
+#[command(name = "cwasi-sandbox-wasmedge", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -163,14 +164,14 @@ fn main() -> ExitCode {
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cwasi-sandbox: {error:#}");
+            eprintln!("cwasi-sandbox-wasmedge: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    // The shim executes an open file, by whose number the kernel names the process.
+    // The shim executes an open file, by whose number the kernel names the process; a name has 15 bytes.
     nix::sys::prctl::set_name(c"cwasi-sandbox").context("name the process")?;
     match &arguments.command {
         Command::Zygote => Ok(cwasi_sandbox::zygote::run()?),

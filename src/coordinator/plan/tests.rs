@@ -1,0 +1,123 @@
+//! Which engine a function is planned and compiled for.
+
+use std::fs;
+use std::sync::Mutex;
+
+use super::super::aot::CompileJob;
+use super::super::images::ImageModule;
+use super::super::trust::{Deployment, Image};
+use super::*;
+use cwasi_config::CompileConfig;
+
+struct NoImages;
+
+impl ImageStore for NoImages {
+    async fn wasm_layer(&self, _: &str) -> Result<Option<ImageModule>, String> {
+        Ok(None)
+    }
+
+    async fn images(&self) -> Result<Vec<Image>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn deployments(&self) -> Result<Vec<Deployment>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn module(&self, _: &Image, _: Option<&str>) -> Result<Vec<u8>, String> {
+        Err("there is no image".to_owned())
+    }
+}
+
+/// "Compiles" by copying, and has one engine alone if it says so.
+#[derive(Default)]
+struct Copy {
+    compiled: Mutex<Vec<Engine>>,
+    only: Option<Engine>,
+}
+
+impl CompileChild for Copy {
+    async fn compile(&self, job: &CompileJob<'_>) -> Result<(), String> {
+        self.compiled.lock().unwrap().push(job.engine);
+        fs::copy(job.wasm, job.out).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn check_engine(&self, engine: Engine) -> Result<(), String> {
+        match self.only {
+            Some(only) if only != engine => Err(format!("the engine {engine} is not installed")),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Silent;
+
+impl Progress for Silent {
+    fn info(&self, _: &str) {}
+
+    fn warn(&self, _: &str) {}
+}
+
+/// Plans a function on a node of `engine`, with this annotation.
+async fn planned(
+    engine: Engine,
+    annotated: Option<Engine>,
+    compiler: Copy,
+) -> (Result<Plan, PlanError>, Vec<Engine>) {
+    let dir = tempfile::tempdir().unwrap();
+    let rootfs = dir.path().join("rootfs");
+    fs::create_dir(&rootfs).unwrap();
+    let module = wat::parse_str(r#"(module (func (export "_start")))"#).unwrap();
+    fs::write(rootfs.join("m.wasm"), module).unwrap();
+    let annotations: serde_json::Map<_, _> =
+        annotated.map(|it| ("cwasi.engine".to_owned(), it.name().into())).into_iter().collect();
+    let spec = serde_json::json!({
+        "ociVersion": "1.0.2",
+        "root": { "path": "rootfs" },
+        "process": { "cwd": "/", "args": ["/m.wasm"], "user": { "uid": 0, "gid": 0 } },
+        "annotations": annotations,
+    });
+    fs::write(dir.path().join("config.json"), spec.to_string()).unwrap();
+    let coordinator = Coordinator {
+        cache: AotCache::new(dir.path(), |engine| engine.to_string(), &CompileConfig::default()),
+        images: NoImages,
+        compiler,
+        engine,
+        trust_groups: Vec::new(),
+        sample: TraceStart::UNSAMPLED.sample,
+    };
+    let request = PlanRequest {
+        bundle: dir.path(),
+        rootfs: &rootfs,
+        namespace: "n",
+        container: "c",
+        group: "g",
+        instance: "i",
+        socket: Path::new("/s"),
+    };
+    let plan = coordinator.plan(&request, &Silent).await;
+    (plan, coordinator.compiler.compiled.into_inner().unwrap())
+}
+
+#[tokio::test]
+async fn an_annotation_counts_more_than_the_node() {
+    for node in Engine::ALL {
+        for annotated in [None, Some(Engine::Wasmtime), Some(Engine::Wasmedge)] {
+            let (plan, compiled) = planned(node, annotated, Copy::default()).await;
+            let (plan, expected) = (plan.unwrap(), annotated.unwrap_or(node));
+            assert_eq!((plan.engine, compiled.as_slice()), (Some(expected), &[expected][..]));
+            let Workload::Function(launch) = plan.workload else { panic!("no function") };
+            assert_eq!(launch.artifact.extension().unwrap(), expected.native_extension());
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_compiled_for_an_engine_that_is_missing() {
+    let [node, other] = Engine::ALL;
+    let with = || Copy { only: Some(node), ..Copy::default() };
+    assert!(planned(node, None, with()).await.0.is_ok());
+    let (plan, compiled) = planned(node, Some(other), with()).await;
+    assert_eq!(plan.unwrap_err().to_string(), format!("the engine {other} is not installed"));
+    assert!(compiled.is_empty());
+}
