@@ -25,7 +25,7 @@ const AT: i32 = 65_536;
 const LEN: i32 = PAGES * PAGE - 100;
 
 /// Hands the host functions through, and reads and writes as a guest does.
-const GUEST: &str = include_str!("../../src/vm/wasmedge/tests/regions.wat");
+const GUEST: &str = include_str!("../engines/suite/regions.wat");
 
 pub const CASES: &[Case] = &[
     ("what_is_embedded_has_regions_of_its_own", regions_of_its_own),

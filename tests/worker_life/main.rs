@@ -13,7 +13,7 @@ mod endings;
 mod guests;
 mod harness;
 mod hostile;
-#[path = "../../src/vm/wasmedge/tests/inside.rs"]
+#[path = "../engines/suite/inside.rs"]
 mod inside;
 mod parts;
 mod reactors;

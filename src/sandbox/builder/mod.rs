@@ -36,8 +36,8 @@ use crate::cause_chain::cause_chain;
 use crate::exec_filter::ExecFilterError;
 use crate::exit_codes;
 use cwasi_sys::process::{SingleThreaded, exit_now};
-use cwasi_vm::Engine;
 use cwasi_sys::seqpacket;
+use cwasi_vm::Engine;
 use cwasi_vm::VmError;
 use cwasi_wire::control::{self, SandboxKind, Verb, VerbReply, VerbRequest};
 
@@ -238,7 +238,8 @@ impl Task {
         let Self { threads, request, reply_to, descriptors } = self;
         let builder = getpid();
         let diagnostics = Diagnostics::install();
-        let outcome = catch_unwind(AssertUnwindSafe(|| perform::<E>(threads, &request, descriptors)));
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| perform::<E>(threads, &request, descriptors)));
         if getpid() != builder {
             // A panic in a process that libcontainer cloned unwound to here: the answer is not its to give.
             exit_now(exit_codes::PANICKED);

@@ -1,9 +1,10 @@
-//! The engine with small modules: loading, imports, exits, traps, memory.
+//! What only this engine has: renewed instances. The engine conformance suite is in `tests/engines`.
+
+mod renewal;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cwasi_abi::Errno;
 use cwasi_host_functions::{Context, Dispatch, Host, Level, LogSink};
 use tempfile::TempDir;
 
@@ -11,9 +12,7 @@ use super::*;
 use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
-use cwasi_vm::engine::{CommandEnd, GuestStop, Instance, InstanceSpec, Module};
-use cwasi_vm::reactor::{self, HandlerOutcome};
-use cwasi_wire::control::Entry;
+use cwasi_vm::engine::{GuestStop, Instance, InstanceSpec, Module};
 
 /// Traps on several threads at a time crash the engine (docs/architecture.md), so tests take turns.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -74,213 +73,7 @@ fn load(built: &Built) -> Result<WasmEdgeModule, VmError> {
     WasmEdge::new(EngineOptions::default())?.load(&built.artifact)
 }
 
-fn run(wat: &str) -> CommandEnd {
-    let built = build(wat);
-    let module = load(&built).unwrap();
-    let mut host = host();
-    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    instance.run_command("_start", &mut host)
-}
-
 #[test]
 fn the_linked_engine_is_the_one_that_this_code_is_for() {
     assert_eq!(version(), VERSION);
 }
-
-#[test]
-fn a_command_returns_exits_or_traps() {
-    let _turn = one_at_a_time();
-    assert_eq!(run(r#"(module (func (export "_start")))"#), CommandEnd::Exited(0));
-    let exit = r#"(module
-        (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
-        (memory (export "memory") 1)
-        (func (export "_start") (call $exit (i32.const 42)) unreachable))"#;
-    assert_eq!(run(exit), CommandEnd::Exited(42));
-    assert_eq!(run(&exit.replace("42", "0")), CommandEnd::Exited(0));
-    let CommandEnd::Trapped(trap) = run(r#"(module (memory 1) (func (export "_start")
-        (drop (i32.load (i32.const 70000)))))"#)
-    else {
-        panic!("no trap")
-    };
-    assert_eq!(trap.to_string(), "trap in `_start`: out of bounds memory access");
-    let CommandEnd::Trapped(trap) = run(r#"(module (func (export "_start") unreachable))"#) else {
-        panic!("no trap")
-    };
-    assert_eq!(trap.to_string(), "trap in `_start`: unreachable");
-}
-
-#[test]
-fn only_our_native_code_is_loaded() {
-    let _turn = one_at_a_time();
-    let built = build(r#"(module (func (export "_start")))"#);
-    let wasm = built.artifact.with_file_name("m.wasm");
-    let engine = WasmEdge::new(EngineOptions::default()).unwrap();
-    for path in [wasm.as_path(), Path::new("m.so"), Path::new("/nowhere.so"), Path::new("/bin/ls")]
-    {
-        let error = engine.load(path).unwrap_err();
-        assert!(matches!(error, VmError::Artifact { .. }), "{error}");
-    }
-    let module = engine.load(&built.artifact).unwrap();
-    assert!(module.check(&Entry::Command { export: "_start".into() }).is_ok());
-    let error = module.check(&Entry::Command { export: "main".into() }).unwrap_err().to_string();
-    assert!(error.contains("`main`") && error.contains("it exports `_start`"), "{error}");
-    let error = module.check(&Entry::Reactor).unwrap_err().to_string();
-    assert!(error.contains("`cwasi_alloc` with 2 i32 parameters"), "{error}");
-}
-
-#[test]
-fn every_unknown_import_is_named() {
-    let _turn = one_at_a_time();
-    let built = build(
-        r#"(module
-        (import "fn_utils" "resize" (func))
-        (import "cwasi" "teleport" (func))
-        (import "cwasi" "log" (func (param i64)))
-        (import "wasi_snapshot_preview1" "fd_teleport" (func))
-        (import "cwasi" "response_read" (func (param i32 i32 i32) (result i32))))"#,
-    );
-    let error = load(&built).unwrap_err().to_string();
-    for name in ["fn_utils.resize", "cwasi.teleport", "cwasi.log", "fd_teleport"] {
-        assert!(error.contains(name), "{error}");
-    }
-    assert!(!error.contains("response_read"), "{error}");
-}
-
-const REACTOR: &str = r#"(module
-    (import "cwasi" "request_dispatcher"
-        (func $call (param i32 i32 i32 i32 i32) (result i32)))
-    (import "cwasi" "response_read" (func $read (param i32 i32 i32) (result i32)))
-    (memory (export "memory") 2)
-    (data (i32.const 0) "echo")
-    (data (i32.const 8) "panic")
-    (global $next (mut i32) (i32.const 4096))
-    (global $started (mut i32) (i32.const 0))
-    (func (export "_initialize") (global.set $started (i32.add (global.get $started) (i32.const 1))))
-    (func $alloc (export "cwasi_alloc") (param i32 i32) (result i32)
-        (local $at i32)
-        (local.set $at (i32.and (i32.add (global.get $next) (i32.const 15)) (i32.const -16)))
-        (global.set $next (i32.add (local.get $at) (local.get 0)))
-        (if (i32.gt_u (global.get $next) (i32.mul (memory.size) (i32.const 65536)))
-            (then (return (i32.const 0))))
-        (local.get $at))
-    ;; Calls `echo` (or `panic` for an empty payload), then allocates, copies and fills.
-    (func (export "cwasi_handle") (param $p i32) (param $n i32) (param $out i32) (result i32)
-        (local $status i32) (local $at i32)
-        (if (i32.ne (global.get $started) (i32.const 1)) (then unreachable))
-        (if (i32.eqz (local.get $n))
-            (then (return (call $call (i32.const 8) (i32.const 5) (i32.const 0) (i32.const 0) (i32.const 64)))))
-        (local.set $status
-            (call $call (i32.const 0) (i32.const 4) (local.get $p) (local.get $n) (i32.const 64)))
-        (local.set $at (call $alloc (i32.load (i32.const 68)) (i32.const 1)))
-        (drop (call $read (i32.load (i32.const 64)) (local.get $at) (i32.load (i32.const 68))))
-        (memory.copy (i32.const 65536) (local.get $at) (i32.load (i32.const 68)))
-        (memory.fill (local.get $at) (i32.const 7) (i32.load (i32.const 68)))
-        (i32.store (local.get $out) (i32.const 65536))
-        (i32.store offset=4 (local.get $out) (i32.load (i32.const 68)))
-        (local.get $status)))"#;
-
-#[test]
-fn a_reactor_calls_and_copies_afterwards() {
-    let _turn = one_at_a_time();
-    let built = build(REACTOR);
-    let module = load(&built).unwrap();
-    module.check(&Entry::Reactor).unwrap();
-    let mut host = host();
-    for size in [1_usize, 100, 30_000] {
-        let payload: Vec<u8> = (0..size).map(|n| u8::try_from(n % 251).unwrap()).collect();
-        let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-        host.begin(Context::default());
-        let handled = reactor::handle(&mut instance, &Payload::Inline(payload.clone()), &mut host);
-        assert!(matches!(handled, HandlerOutcome::Answered(bytes) if bytes == payload));
-    }
-    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    let big = Payload::Inline(vec![1; 200_000]);
-    let handled = reactor::handle(&mut instance, &big, &mut host);
-    assert!(matches!(handled, HandlerOutcome::Failed(message) if message.contains("200000")));
-}
-
-#[test]
-fn a_panic_of_the_host_is_an_errno() {
-    let _turn = one_at_a_time();
-    let built = build(REACTOR);
-    let module = load(&built).unwrap();
-    let mut host = host();
-    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    let params = [0, 0, 4096];
-    assert_eq!(instance.call("cwasi_handle", &params, &mut host), Ok(Some(Errno::Internal.code())));
-}
-
-#[test]
-fn memory_is_limited() {
-    let _turn = one_at_a_time();
-    let grow = r#"(module (memory (export "memory") 2)
-        (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))"#;
-    let built = build(grow);
-    let limited = |memory_max| {
-        WasmEdge::new(EngineOptions { memory_max: Some(memory_max), ..Default::default() })
-    };
-    let mut host = host();
-    let module = limited(4 * PAGE_LEN + 5).unwrap().load(&built.artifact).unwrap();
-    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    assert_eq!(instance.call("grow", &[2], &mut host), Ok(Some(2)));
-    assert_eq!(instance.memory().len(), 4 * 65536);
-    assert_eq!(instance.call("grow", &[1], &mut host), Ok(Some(-1)));
-    let error = limited(PAGE_LEN).unwrap().load(&built.artifact).unwrap_err();
-    assert!(matches!(error, VmError::Memory { needed: 131_072, limit: 65_536 }), "{error}");
-    let module = load(&built).unwrap();
-    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    assert_eq!(instance.call("grow", &[65_534], &mut host), Ok(Some(2)), "4 GiB");
-    assert_eq!(instance.memory_mut().len(), 1 << 32);
-    instance.memory_mut()[(1 << 32) - 1] = 1;
-}
-
-#[test]
-fn a_failing_start_is_an_error_of_the_instance() {
-    let _turn = one_at_a_time();
-    let built = build(r#"(module (func (export "_initialize") unreachable))"#);
-    let error =
-        load(&built).unwrap().instantiate(&InstanceSpec::default(), &mut host()).unwrap_err();
-    assert!(matches!(error, VmError::Initialize { .. }), "{error}");
-    let built = build(r#"(module (func $f unreachable) (start $f))"#);
-    let error =
-        load(&built).unwrap().instantiate(&InstanceSpec::default(), &mut host()).unwrap_err();
-    assert!(matches!(error, VmError::Instantiate { .. }), "{error}");
-}
-
-#[test]
-fn invalid_instance_specs_are_refused() {
-    let _turn = one_at_a_time();
-    let built = build(r#"(module (func (export "_start")))"#);
-    let module = load(&built).unwrap();
-    let directory = tempfile::Builder::new().prefix("a:b").tempdir().unwrap();
-    let hidden = tempfile::Builder::new().prefix(".hidden").tempdir().unwrap();
-    for spec in [
-        InstanceSpec { args: vec!["a\0b".into()], ..InstanceSpec::default() },
-        InstanceSpec { env: vec!["A=\0".into()], ..InstanceSpec::default() },
-        InstanceSpec { preopens: vec![directory.path().into()], ..InstanceSpec::default() },
-        InstanceSpec { preopens: vec!["/proc/self/../self".into()], ..InstanceSpec::default() },
-        InstanceSpec { preopens: vec![hidden.path().into()], ..InstanceSpec::default() },
-    ] {
-        let error = module.instantiate(&spec, &mut host()).unwrap_err();
-        assert!(matches!(error, VmError::Spec { .. }), "{error}");
-    }
-    let file = InstanceSpec { preopens: vec!["/etc/hosts".into()], ..InstanceSpec::default() };
-    assert!(module.instantiate(&file, &mut host()).is_ok(), "files are left out");
-}
-
-#[test]
-fn an_export_that_does_not_exist_is_a_trap() {
-    let _turn = one_at_a_time();
-    let built = build(r#"(module (func (export "_start")))"#);
-    let mut host = host();
-    let module = load(&built).unwrap();
-    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    assert!(matches!(instance.call("none", &[], &mut host), Err(GuestStop::Trapped(_))));
-    assert!(matches!(instance.call("_start", &[1], &mut host), Err(GuestStop::Trapped(_))));
-}
-
-mod embedding;
-mod inside;
-mod ownership;
-mod regions;
-mod renewal;

@@ -19,6 +19,7 @@
 pub mod containerd;
 pub mod containerd_config;
 pub mod cri;
+pub mod engines;
 pub mod guard;
 pub mod image;
 pub mod kills;

@@ -68,7 +68,7 @@ fn mappings(of: &Segment) -> usize {
 }
 
 struct Vm {
-    instance: WasmEdgeInstance,
+    instance: AnyInstance,
     host: Host,
     kept: Keeps,
     _built: Built,

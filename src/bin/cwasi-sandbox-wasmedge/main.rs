@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use cwasi_vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
-use cwasi_wasmedge::{fault_handlers, interrupted, stderr_tail};
+use cwasi_wasmedge::{WasmEdge, fault_handlers, interrupted, stderr_tail};
 
 /// Data plane of CWASI with WasmEdge: runs containers and functions for the shim daemon `cwasi-shim`.
 #[derive(Debug, Parser)]
@@ -174,7 +174,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The shim executes an open file, by whose number the kernel names the process; a name has 15 bytes.
     nix::sys::prctl::set_name(c"cwasi-sandbox").context("name the process")?;
     match &arguments.command {
-        Command::Zygote => Ok(cwasi_sandbox::zygote::run()?),
+        Command::Zygote => Ok(cwasi_sandbox::zygote::run::<WasmEdge>()?),
         Command::Compile { supervised, memory, cpu_seconds, wasm, out } => {
             if *supervised {
                 end_with_stdin()?;

@@ -89,8 +89,8 @@ pub(super) fn embed(name: &str, built: &Built, dispatch: bool) -> EmbeddedModule
 pub(super) fn load_embedding(
     built: &Built,
     embedded: &[EmbeddedModule],
-) -> Result<WasmEdgeModule, VmError> {
-    WasmEdge::new(EngineOptions::default())?.load_with(&built.artifact, embedded)
+) -> Result<AnyModule, VmError> {
+    engine(EngineOptions::default())?.load_with(&built.artifact, embedded)
 }
 
 fn library_and_inner() -> (Built, Built) {
@@ -295,7 +295,7 @@ impl Dispatch for Embeds {
 struct Dispatching {
     host: Host,
     log: Embeds,
-    instance: WasmEdgeInstance,
+    instance: AnyInstance,
     _code: Vec<Built>,
 }
 
@@ -514,8 +514,7 @@ fn every_memory_is_limited() {
         (func (export "own") (param i32) (result i32) (memory.grow (local.get 0))))"#,
     );
     let engine =
-        WasmEdge::new(EngineOptions { memory_max: Some(3 * PAGE_LEN), ..Default::default() })
-            .unwrap();
+        engine(EngineOptions { memory_max: Some(3 * PAGE_LEN), ..Default::default() }).unwrap();
     let module = engine.load_with(&root.artifact, &[embed("library", &library, false)]).unwrap();
     let mut host = host();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();

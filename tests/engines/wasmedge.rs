@@ -1,0 +1,6 @@
+//! The engine conformance suite with WasmEdge.
+
+mod suite;
+
+/// The engine of this process: the engines' signal handlers are in each other's way.
+const TESTED: cwasi_config::Engine = cwasi_config::Engine::Wasmedge;
