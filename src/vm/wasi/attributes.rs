@@ -95,7 +95,8 @@ impl Wasi {
             Found::Directory(_) => {
                 let allowed = rights::ALL
                     & !(rights::SEEK | rights::SET_SIZE | rights::PATH_SET_SIZE | rights::WRITE);
-                fd_stat(FileType::Directory, 0, allowed, allowed)
+                // C libraries open files with no more than these.
+                fd_stat(FileType::Directory, 0, allowed, rights::BELOW)
             }
             Found::File(file) => {
                 let allowed = file_rights(file);

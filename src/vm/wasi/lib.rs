@@ -3,13 +3,13 @@
 //! Independent of the engine: a function takes its parameters as numbers, acts on the guest's memory, and returns an
 //! errno. The engine binds the functions by [`functions!`] and [`socket_extensions!`].
 //!
-//! Invariants: a guest reaches files only below its directories ([`paths`]) and the network only as `vm::sockets`
+//! Invariants: a guest reaches files only below its directories (`paths`) and the network only as `vm::sockets`
 //! allows; every pointer of a guest goes through [`GuestMemory`]; no function panics, whatever its parameters.
 //!
-//! - [`template`]: settings that the instances of a worker share; `descriptors`: an instance's descriptors.
+//! - `template`: settings that the instances of a worker share; `descriptors`: an instance's descriptors.
 //! - `files`, `attributes`, `path_functions`, `directories`: files; `paths`: how paths are resolved.
 //! - `process`: arguments, clocks, random bytes; `poll`: waiting; `sockets`, `socket_addresses`: sockets.
-//! - `layout`, `buffers`: structures and buffers in a guest's memory; [`functions`]: names and types.
+//! - `layout`, `buffers`: structures and buffers in a guest's memory; `functions`: names and types.
 
 mod attributes;
 mod buffers;

@@ -24,6 +24,18 @@ fn directories_have_their_names() {
     assert_eq!(name(&mut guest, FIXED, 6), Ok(b"/fixed".to_vec()));
 }
 
+/// A C library opens files below a directory with at most the rights that it passes on.
+#[test]
+fn directories_pass_on_the_right_to_write() {
+    let mut guest = Guest::new();
+    let opened = guest.open(".", DIRECTORY, READ).unwrap();
+    for fd in [DATA, opened] {
+        let (kind, flags, own) = guest.fd_stat(fd).unwrap();
+        assert_eq!((kind, flags, own & WRITE), (3, 0, 0));
+        assert_eq!(guest.memory.u64_at(OUT + 16) & (READ | WRITE), READ | WRITE);
+    }
+}
+
 #[test]
 fn texts_that_cannot_be_passed_are_told() {
     let zero = || vec!["a\0b".to_owned()];

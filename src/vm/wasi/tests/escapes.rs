@@ -67,6 +67,8 @@ fn paths_do_not_lead_out() {
 #[test]
 fn links_at_the_end_do_not_lead_out() {
     let mut guest = Guest::new();
+    guest.file("own", "own");
+    std::fs::create_dir(guest.host("sub")).unwrap();
     symlink("../outside/secret", guest.host("link")).unwrap();
     symlink("../outside", guest.host("dir")).unwrap();
     symlink("../outside/new", guest.host("dangling")).unwrap();
@@ -87,7 +89,13 @@ fn links_at_the_end_do_not_lead_out() {
         assert_eq!(guest.mkdir(DATA, path), Err(WasiErrno::EXIST));
         assert_eq!(guest.mkdir(DATA, &format!("{path}/")), Err(WasiErrno::EXIST));
         assert_eq!(guest.rmdir(DATA, path), Err(WasiErrno::NOTDIR));
-        assert_eq!(guest.rmdir(DATA, &format!("{path}/")), Err(WasiErrno::NOTDIR));
+        let slash = format!("{path}/");
+        assert_eq!(guest.rmdir(DATA, &slash), Err(WasiErrno::NOTDIR));
+        assert_eq!(guest.unlink(DATA, &slash), Err(WasiErrno::NOTDIR));
+        assert_eq!(guest.rename((DATA, &slash), (DATA, "moved")), Err(WasiErrno::NOTDIR));
+        assert_eq!(guest.rename((DATA, "sub"), (DATA, &slash)), Err(WasiErrno::NOTDIR));
+        assert_eq!(guest.symlink("target", DATA, &slash), Err(WasiErrno::EXIST));
+        assert_eq!(guest.link((DATA, "own"), (DATA, &slash)), Err(WasiErrno::EXIST));
     }
     // The kernel follows this one, but not out of the directory.
     assert_eq!(guest.readlink(DATA, "dir/", 9), Err(WasiErrno::PERM));
