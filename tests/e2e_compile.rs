@@ -143,10 +143,12 @@ fn a_compiler_yields_has_a_cgroup_and_ends_with_its_container() {
     let run = fixture.spawn("slow", &image);
     let compiler = fixture.wait_for_compiler();
     wait_for("it to yield", || (nice(compiler.pid) == "10").then_some(()));
-    let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", compiler.pid)).unwrap();
-    let memory =
-        cgroups.lines().find(|line| line.contains(":memory:") || line.starts_with("0::/c"));
-    assert!(memory.unwrap().contains(&fixture.cgroup), "{cgroups}");
+    // The kernel may take longer to move it than the program to start.
+    wait_for("it to be in its cgroup", || {
+        let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", compiler.pid)).unwrap();
+        let is_memory = |line: &&str| line.contains(":memory:") || line.starts_with("0::/c");
+        cgroups.lines().find(is_memory)?.contains(&fixture.cgroup).then_some(())
+    });
     // containerd deletes the task whose creation its client does not wait for any more.
     drop(run);
     fixture.wait_for_no_leftovers();

@@ -1,4 +1,5 @@
-//! Appends `cwasi.home`, an empty exported function, to a module that embeds others in WasmEdge. Runs in the shim daemon.
+//! Appends `cwasi.home`, an empty exported function, to a module that embeds others in WasmEdge. Runs in the shim
+//! daemon.
 //!
 //! Entering this function leads the engine back into the caller (docs/embedding.md, `vm::trampoline`).
 //!

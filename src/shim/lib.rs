@@ -6,7 +6,8 @@
 //! - [`features`]: the answer to `-info`.
 //! - [`arguments`]: containerd's flags; [`options`]: the daemon's configuration.
 //! - [`rootfs`]: a container's root file system.
-//! - [`daemon`]: composes [`reaper`], [`zygotes`], [`publisher`], [`task`] and `cwasi_host`'s broker, metrics and spans.
+//! - [`daemon`]: composes [`reaper`], [`zygotes`], [`publisher`], [`task`] and `cwasi_host`'s broker, metrics and
+//!   spans.
 //! - [`own_cgroup`], [`oom_score`]: the daemon's cgroup and OOM score; [`cgroups`]: its containers' cgroups.
 //! - [`oom`]: processes that the OOM killer ended.
 //! - [`zygotes`]: a [`zygote`] for each engine; [`llvm_stub`]: WasmEdge's stub for LLVM; [`spawn`]: child processes.

@@ -98,11 +98,11 @@ impl Compile {
             let embeds = !checked.foreign.is_empty();
             let checked = checked.prepared_for(engine, embeds, &origin)?;
             let line = display.line(&origin);
-            let (began, said) = (Instant::now(), Said(&display));
+            let (began, said, tenant) = (Instant::now(), Said(&display), &global.namespace);
             let artifact = interrupt
                 .or(async {
                     tokio::select! {
-                        artifact = cache.artifact(&checked, engine, &origin, &global.namespace, &child, &said) => Ok(artifact?),
+                        artifact = cache.artifact(&checked, engine, &origin, tenant, &child, &said) => Ok(artifact?),
                         never = line.compiling(began, Some(bytes.len())) => match never {},
                     }
                 })
