@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use cwasi_testbed::engines;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +46,7 @@ fn the_launcher_has_nothing_of_the_daemon() {
 fn a_sandbox_process_without_llvm_ends_as_it_should() {
     let llvm_stub = cwasi_shim::llvm_stub::file().expect("this machine's engine links LLVM");
     let preload = format!("/proc/{}/fd/{}", std::process::id(), llvm_stub.as_raw_fd());
-    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
+    let mut sandbox = Command::new(engines::program("cwasi-sandbox-wasmedge"));
     let output = sandbox.arg("--version").env("LD_PRELOAD", preload).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
@@ -53,7 +54,7 @@ fn a_sandbox_process_without_llvm_ends_as_it_should() {
 /// As the dynamic linker says itself.
 #[test]
 fn the_engine_calls_the_sandboxs_functions_in_place_of_libcs() {
-    let mut sandbox = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
+    let mut sandbox = Command::new(engines::program("cwasi-sandbox-wasmedge"));
     let output = sandbox.arg("--version").env("LD_BIND_NOW", "1").env("LD_DEBUG", "bindings");
     let text = String::from_utf8(output.output().unwrap().stderr).unwrap();
     let engines: Vec<_> = text.lines().filter(|line| line.contains("/libwasmedge.so")).collect();
@@ -101,7 +102,7 @@ fn installed_programs_are_stripped_and_find_their_symbols() {
 
 #[test]
 fn the_sandbox_does() {
-    let sandbox = needed(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
+    let sandbox = needed(engines::program("cwasi-sandbox-wasmedge").to_str().unwrap());
     assert!(sandbox.contains("libwasmedge"), "{sandbox}");
 }
 

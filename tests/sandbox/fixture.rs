@@ -1,6 +1,7 @@
 //! Plays the shim: starts a zygote, sends verbs, reaps; and makes small OCI bundles.
 #![expect(unsafe_code, reason = "passes the control socket under a fixed number, takes pipes")]
 
+use cwasi_testbed::engines;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
@@ -229,7 +230,7 @@ impl Drop for Fixture {
 
 fn start_zygote() -> (Child, OwnedFd) {
     let (control, theirs) = seqpacket::pair().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
+    let mut command = Command::new(engines::program(engines::tested().sandbox_program()));
     command.arg("zygote");
     let number = theirs.as_raw_fd();
     // SAFETY:

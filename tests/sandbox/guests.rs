@@ -1,7 +1,7 @@
 //! Small guests, compiled once per test run.
 
+use cwasi_testbed::engines;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 /// A reactor whose first payload byte says how it behaves, or that of the first part when it gets parts.
@@ -234,13 +234,6 @@ pub fn compiled(name: &str, wat: &str) -> PathBuf {
 
 fn compile(dir: &Path, name: &str, wat: &str) -> PathBuf {
     let wasm = dir.join(format!("{name}.wasm"));
-    let out = dir.join(format!("{name}.so"));
     std::fs::write(&wasm, wat::parse_str(wat).unwrap()).unwrap();
-    let status = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"))
-        .arg("compile")
-        .args([&wasm, &out])
-        .status()
-        .unwrap();
-    assert!(status.success(), "{name} compiles");
-    out
+    cwasi_engine_tests::compile(engines::tested(), &wasm)
 }

@@ -18,6 +18,7 @@ mod instance;
 mod module;
 mod page_map;
 mod program;
+mod snapshot;
 mod stop;
 mod vm;
 

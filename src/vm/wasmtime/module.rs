@@ -19,7 +19,7 @@ use super::program::Program;
 pub struct WasmtimeModule {
     program: Rc<Program>,
     network: Option<SocketNetwork>,
-    /// What WASI has for the last spec.
+    /// What WASI has for the last spec, which is kept without its pool.
     wasi: RefCell<Option<(InstanceSpec, Rc<WasiTemplate>)>>,
     /// Embedded modules get nothing of the container: no arguments, no variables, no directories.
     embedded_wasi: Rc<WasiTemplate>,
@@ -42,14 +42,22 @@ impl WasmtimeModule {
     fn template(&self, spec: &InstanceSpec) -> Result<Rc<WasiTemplate>, VmError> {
         let mut kept = self.wasi.borrow_mut();
         match &*kept {
-            Some((made_for, template)) if made_for == spec => Ok(Rc::clone(template)),
+            Some((made_for, template)) if is_alike(made_for, spec) => Ok(Rc::clone(template)),
             _ => {
                 let template = Rc::new(WasiTemplate::new(spec, self.network.as_ref())?);
-                *kept = Some((spec.clone(), Rc::clone(&template)));
+                let (args, env) = (spec.args.clone(), spec.env.clone());
+                let preopens = spec.preopens.clone();
+                let made_for = InstanceSpec { args, env, preopens, pool: None };
+                *kept = Some((made_for, Rc::clone(&template)));
                 Ok(template)
             }
         }
     }
+}
+
+/// True if WASI has the same for both.
+fn is_alike(one: &InstanceSpec, other: &InstanceSpec) -> bool {
+    one.args == other.args && one.env == other.env && one.preopens == other.preopens
 }
 
 impl Module for WasmtimeModule {
