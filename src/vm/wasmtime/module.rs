@@ -13,6 +13,7 @@ use cwasi_wire::control::{EmbeddedModule, Entry};
 
 use super::Wasmtime;
 use super::instance::WasmtimeInstance;
+use super::page_map;
 use super::program::Program;
 
 #[derive(Debug)]
@@ -74,6 +75,10 @@ impl Module for WasmtimeModule {
     ) -> Result<WasmtimeInstance, VmError> {
         let wasi = [&self.embedded_wasi, &self.template(spec)?].map(Rc::clone);
         WasmtimeInstance::new(&self.program, wasi, spec.pool.clone(), host)
+    }
+
+    fn forked(&self) {
+        page_map::reopen(self.program.descriptors.first().copied());
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
