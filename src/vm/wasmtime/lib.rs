@@ -33,9 +33,6 @@ use cwasi_wire::control::EmbeddedModule;
 pub use instance::WasmtimeInstance;
 pub use module::WasmtimeModule;
 
-/// Version of the engine: a part of the native code's key.
-pub const VERSION: &str = "48.0.8";
-
 #[derive(Debug)]
 pub struct Wasmtime {
     memory_max: Option<u64>,
