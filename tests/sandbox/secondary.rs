@@ -33,7 +33,7 @@ fn errno(code: i32) -> Errno {
 
 /// What a worker holds between requests besides a connection for each caller: stdio, broker, init, the log, the
 /// workers' wake-up, copies of stdin and stdout to return to, what watches its callers and init, as the leader and as a
-/// follower, and the page map by which instances are renewed; with wasmtime the file of the code, too.
+/// follower, and the page map by which instances are renewed; with wasmtime the module's data, too.
 pub fn idle_descriptors_len() -> usize {
     12 + usize::from(is_wasmtime())
 }
@@ -433,7 +433,7 @@ fn a_sandbox_holds_only_the_descriptors_that_it_was_given() {
     let init = function.container.descriptors();
     // stdio, broker, log, receiver, signals, what watches workers and connections (those that workers read, and the
     // others), the workers' wake-up, one socket per worker, one connection
-    // With wasmtime, the code's file and a page map, too.
+    // With wasmtime, the module's data and a page map, too.
     let engine = if is_wasmtime() { 2 } else { 0 };
     assert_eq!(init.len(), 3 + 3 + 1 + 3 + 1 + 2 + 1 + engine, "{init:?}");
     for worker in 0..2 {

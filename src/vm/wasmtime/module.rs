@@ -78,7 +78,7 @@ impl Module for WasmtimeModule {
     }
 
     fn forked(&self) {
-        page_map::reopen(self.program.descriptors.first().copied());
+        page_map::reopen();
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

@@ -28,19 +28,19 @@ pub(super) fn find() -> Option<(RawFd, bool)> {
     })
 }
 
-/// Puts this process's own page map in the place of its parent's. If it cannot be opened, `other` goes there, a
-/// descriptor that answers no question about pages: the pool resets whole memories then.
+/// Puts this process's own page map in the place of its parent's. If it cannot be opened, stdin goes there, which answers
+/// no question about pages: the pool resets whole memories then.
 ///
 /// # Panics
 /// When neither can be done: instances would see each other's bytes.
-pub(super) fn reopen(other: Option<RawFd>) {
+pub(super) fn reopen() {
     let Some((number, _)) = find() else { return };
     let own = File::open(OWN).ok();
-    let source = own.as_ref().map(|file| file.as_raw_fd()).or(other);
+    let source = own.as_ref().map_or(libc::STDIN_FILENO, |file| file.as_raw_fd());
     // SAFETY:
-    // - both are open: just opened, or kept as the trait `Module` asks for; nothing else has the number of the page map.
-    let replaced = source.map(|source| unsafe { libc::dup3(source, number, libc::O_CLOEXEC) });
-    assert!(replaced.is_some_and(|fd| fd == number), "the page map cannot be replaced");
+    // - nothing else has the number of the page map, which is kept as the trait `Module` asks for.
+    let replaced = unsafe { libc::dup3(source, number, libc::O_CLOEXEC) };
+    assert_eq!(replaced, number, "the page map cannot be replaced");
 }
 
 #[cfg(test)]

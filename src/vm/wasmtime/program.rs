@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -32,6 +32,10 @@ const TABLES: u32 = 4;
 const TABLE_ELEMENTS: usize = 100_000;
 /// Bytes of a memory, and of a table, that stay resident for the next instance if a request has written them.
 const KEPT: usize = 16 << 20;
+/// Most native stack of guests in bytes: as much as Rust's and C's guests have in linear memory.
+const STACK: usize = 1 << 20;
+/// What wasmtime calls its memfds, as links of descriptors show it.
+const DATA_IMAGE: &str = "/memfd:wasm-memory-image";
 /// Largest instance in the pool, without memory and tables.
 const INSTANCE_MAX: usize = 4 << 20;
 
@@ -110,7 +114,7 @@ impl Program {
         // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
         let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
             Ok(loaded) => loaded,
-            Err(_too_large) => engine(&settings()).and_then(|engine| load_all(engine, &files))?,
+            Err(_too_large) => engine(settings()).and_then(|engine| load_all(engine, &files))?,
         };
         let mut loading = ProgramLoader {
             wasmtime,
@@ -129,8 +133,12 @@ impl Program {
         let root = loading.part("", false, root)?;
         let ProgramLoader { mut parts, linked, composition, .. } = loading;
         parts.push(root);
-        let descriptors = loaded.iter().map(|code| code.descriptor);
-        let descriptors = descriptors.chain(page_map::find().map(|(number, _)| number)).collect();
+        for code in &loaded {
+            let made = code.module.initialize_copy_on_write_image();
+            made.map_err(|_error| VmError::Setup { what: "image of a module's data" })?;
+        }
+        let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
+        descriptors.extend(page_map::find().map(|(number, _)| number));
         let memory_max = usize::try_from(pages_max(wasmtime)).unwrap_or(usize::MAX);
         let memory_max = memory_max.saturating_mul(usize::try_from(PAGE_LEN).unwrap_or(usize::MAX));
         let composition = Rc::new(composition);
@@ -153,8 +161,11 @@ fn pages_max(wasmtime: &Wasmtime) -> u64 {
     wasmtime.memory_max.map_or(PAGES_MAX, |bytes| bytes / PAGE_LEN).min(PAGES_MAX)
 }
 
-fn engine(config: &wasmtime::Config) -> Result<Engine, VmError> {
-    Engine::new(config).map_err(|_error| VmError::Setup { what: "engine" })
+fn engine(mut config: wasmtime::Config) -> Result<Engine, VmError> {
+    config.max_wasm_stack(STACK);
+    // Not from the cache's file: a process of a function could open the file for writing through its descriptor.
+    config.force_memory_init_memfd(true);
+    Engine::new(&config).map_err(|_error| VmError::Setup { what: "engine" })
 }
 
 /// An engine with a pool for VMs of `modules` modules.
@@ -174,7 +185,7 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
         .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
     let mut config = settings();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    engine(&config)
+    engine(config)
 }
 
 /// A file that our own compiler made.
@@ -187,7 +198,6 @@ struct CodeFile<'a> {
 struct LoadedCode {
     module: Module,
     trailer: Trailer,
-    descriptor: RawFd,
 }
 
 impl<'a> CodeFile<'a> {
@@ -207,13 +217,25 @@ impl<'a> CodeFile<'a> {
     fn load(&self, engine: &Engine) -> Result<LoadedCode, VmError> {
         let bad = |reason: String| VmError::Artifact { path: self.path.to_owned(), reason };
         let file = self.file.try_clone().map_err(|error| bad(error.to_string()))?;
-        let descriptor = file.as_raw_fd();
         // SAFETY:
         // - our own compiler made the file, which nobody changes: the trait's condition.
         let module = unsafe { Module::deserialize_open_file(engine, file) }
             .map_err(|error| bad(format!("{error:#}")))?;
-        Ok(LoadedCode { module, trailer: self.trailer, descriptor })
+        Ok(LoadedCode { module, trailer: self.trailer })
     }
+}
+
+/// Numbers of the sealed memfds from which modules' data are mapped at each instantiation.
+fn data_images() -> std::io::Result<Vec<RawFd>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let is_image = std::fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with(DATA_IMAGE));
+        let number = entry.file_name().to_string_lossy().parse();
+        found.extend(number.ok().filter(|_| is_image));
+    }
+    Ok(found)
 }
 
 fn load_all(engine: Engine, files: &[CodeFile<'_>]) -> Result<(Engine, Vec<LoadedCode>), VmError> {
