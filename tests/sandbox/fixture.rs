@@ -13,8 +13,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use cwasi_config::Engine;
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
+use cwasi_testbed::engines;
 use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload,
 };
@@ -229,7 +231,7 @@ impl Drop for Fixture {
 
 fn start_zygote() -> (Child, OwnedFd) {
     let (control, theirs) = seqpacket::pair().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"));
+    let mut command = Command::new(engines::program(Engine::Wasmedge.sandbox_program()));
     command.arg("zygote");
     let number = theirs.as_raw_fd();
     // SAFETY:

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use cwasi_config::Engine;
+use cwasi_testbed::engines;
+
 /// A reactor whose first payload byte says how it behaves, or that of the first part when it gets parts.
 const REACTOR: &str = r#"(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
@@ -236,7 +239,7 @@ fn compile(dir: &Path, name: &str, wat: &str) -> PathBuf {
     let wasm = dir.join(format!("{name}.wasm"));
     let out = dir.join(format!("{name}.so"));
     std::fs::write(&wasm, wat::parse_str(wat).unwrap()).unwrap();
-    let status = Command::new(env!("CARGO_BIN_EXE_cwasi-sandbox-wasmedge"))
+    let status = Command::new(engines::program(Engine::Wasmedge.sandbox_program()))
         .arg("compile")
         .args([&wasm, &out])
         .status()
