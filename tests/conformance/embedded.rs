@@ -1,11 +1,13 @@
 //! Function embedding under the suite: a caller's VM with the callee in it, on a thread of its own, a fresh
 //! instance for each call. The guest's call comes to the dispatcher (`FunctionCalls`), which finds that it is embedded.
 
+use cwasi_testbed::engines;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cwasi_dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
+use cwasi_engine_tests::{AnyEngine, compile};
 use cwasi_modes::{CallError, OutgoingPayload, Payload};
 use cwasi_sandbox::dispatch::FunctionCalls;
 use cwasi_sys::clock::Deadline;
@@ -13,8 +15,6 @@ use cwasi_vm::{
     Context, Engine, EngineOptions, HandlerOutcome, Host, InstanceSpec, Level, LogSink, Module,
     reactor,
 };
-use cwasi_wasmedge::WasmEdge;
-use cwasi_wasmedge::compile::compile_unlimited;
 use cwasi_wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 use cwasi_wire::envelope::{CallStatus, Detail};
 
@@ -133,10 +133,8 @@ fn artifacts() -> &'static Artifacts {
         let directory = directory();
         let build = |name: &str, text: &str| {
             let wasm = directory.join(format!("{name}.wasm"));
-            let out = wasm.with_extension("so");
             std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
-            compile_unlimited(&wasm, &out).unwrap();
-            out
+            compile(engines::tested(), &wasm)
         };
         let callee = CALLEE.replace("TOO_LARGE", &(MAX_PAYLOAD + 1).to_string());
         Artifacts {
@@ -187,7 +185,7 @@ fn live(
     let calls = EmbeddedCalls::new(ModeHint::Auto, MAX_PAYLOAD, &embedded, dispatcher.edges());
     let calls = FunctionCalls::new(dispatcher, calls);
     let mut host = Host::new(Context::default(), Box::new(calls), Box::new(NoLog));
-    let engine = WasmEdge::new(EngineOptions::default()).unwrap();
+    let engine = AnyEngine::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(caller, &embedded).unwrap();
     for request in requests {
         let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();

@@ -4,8 +4,8 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::ptr;
 
+use cwasi_engine_tests::AnyEngine;
 use cwasi_vm::{Engine, EngineOptions};
-use cwasi_wasmedge::WasmEdge;
 use wasmedge_sys::ffi;
 
 use crate::harness::Case;
@@ -170,7 +170,9 @@ fn modules() {
     let root = Root::new();
     root.plant(Path::new("/module.so"));
     root.check(|| {
-        let engine = WasmEdge::new(EngineOptions::default()).unwrap();
-        assert!(engine.load(Path::new("/module.so")).is_err());
+        for kind in cwasi_config::Engine::ALL {
+            let engine = AnyEngine::of(kind, EngineOptions::default()).unwrap();
+            assert!(engine.load(Path::new("/module.so")).is_err(), "{kind}");
+        }
     });
 }

@@ -1,6 +1,7 @@
 //! Plays the shim: starts a zygote, sends verbs, reaps; and makes small OCI bundles.
 #![expect(unsafe_code, reason = "passes the control socket under a fixed number, takes pipes")]
 
+use cwasi_testbed::engines;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,10 +14,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cwasi_config::Engine;
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
-use cwasi_testbed::engines;
 use cwasi_wire::control::{
     self, CONTROL_MESSAGE_MAX, CreateSpec, SandboxKind, Verb, VerbReply, VerbRequest, Workload,
 };
@@ -231,7 +230,7 @@ impl Drop for Fixture {
 
 fn start_zygote() -> (Child, OwnedFd) {
     let (control, theirs) = seqpacket::pair().unwrap();
-    let mut command = Command::new(engines::program(Engine::Wasmedge.sandbox_program()));
+    let mut command = Command::new(engines::program(engines::tested().sandbox_program()));
     command.arg("zygote");
     let number = theirs.as_raw_fd();
     // SAFETY:

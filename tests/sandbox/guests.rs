@@ -1,11 +1,8 @@
 //! Small guests, compiled once per test run.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-
-use cwasi_config::Engine;
 use cwasi_testbed::engines;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// A reactor whose first payload byte says how it behaves, or that of the first part when it gets parts.
 const REACTOR: &str = r#"(module
@@ -237,13 +234,6 @@ pub fn compiled(name: &str, wat: &str) -> PathBuf {
 
 fn compile(dir: &Path, name: &str, wat: &str) -> PathBuf {
     let wasm = dir.join(format!("{name}.wasm"));
-    let out = dir.join(format!("{name}.so"));
     std::fs::write(&wasm, wat::parse_str(wat).unwrap()).unwrap();
-    let status = Command::new(engines::program(Engine::Wasmedge.sandbox_program()))
-        .arg("compile")
-        .args([&wasm, &out])
-        .status()
-        .unwrap();
-    assert!(status.success(), "{name} compiles");
-    out
+    cwasi_engine_tests::compile(engines::tested(), &wasm)
 }

@@ -1,16 +1,16 @@
 //! Regions of embedded modules with the engine's real memory, as what this process has mapped: each case counts it.
 
+use cwasi_testbed::engines;
 use std::fs;
 use std::path::PathBuf;
 
 use cwasi_abi::REGION_PAGE;
+use cwasi_engine_tests::{AnyEngine, compile};
+use cwasi_engine_tests::{AnyInstance, AnyModule};
 use cwasi_modes::pool::SegmentPool;
 use cwasi_vm::{
     Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _,
 };
-use cwasi_wasmedge::WasmEdge;
-use cwasi_wasmedge::compile::compile_unlimited;
-use cwasi_wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 use cwasi_wire::control::EmbeddedModule;
 use tempfile::TempDir;
 
@@ -43,12 +43,11 @@ fn mapped() -> usize {
 fn build(directory: &TempDir, name: &str, text: &str) -> PathBuf {
     let wasm = directory.path().join(format!("{name}.wasm"));
     fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
-    compile_unlimited(&wasm, &wasm.with_extension("so")).unwrap();
-    wasm.with_extension("so")
+    compile(engines::tested(), &wasm)
 }
 
 /// `root` with `module` embedded.
-fn load(root: &str, name: &str, module: &str, dispatch: bool) -> WasmEdgeModule {
+fn load(root: &str, name: &str, module: &str, dispatch: bool) -> AnyModule {
     let directory = tempfile::tempdir().unwrap();
     let embedded = EmbeddedModule {
         name: name.into(),
@@ -58,17 +57,17 @@ fn load(root: &str, name: &str, module: &str, dispatch: bool) -> WasmEdgeModule 
         reason: "a test".into(),
     };
     let root = build(&directory, "root", root);
-    WasmEdge::new(EngineOptions::default()).unwrap().load_with(&root, &[embedded]).unwrap()
+    AnyEngine::new(EngineOptions::default()).unwrap().load_with(&root, &[embedded]).unwrap()
 }
 
 /// A VM within its request.
 struct Vm {
-    instance: WasmEdgeInstance,
+    instance: AnyInstance,
     host: Host,
 }
 
 impl Vm {
-    fn new(module: &WasmEdgeModule, pool: Option<SegmentPool>) -> Self {
+    fn new(module: &AnyModule, pool: Option<SegmentPool>) -> Self {
         let mut host =
             Host::new(Context::default(), Box::new(Inside("echo")), Box::new(Lines::default()));
         host.begin(Context::default());

@@ -1,17 +1,17 @@
 //! What a call inside one VM costs; prints a distribution, asserts nothing about time.
 
+use cwasi_testbed::engines;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cwasi_dispatcher::{Dispatcher, EmbeddedCalls, Resolve, ResolvedRoute, RouteQuery, Settings};
+use cwasi_engine_tests::{AnyEngine, compile};
 use cwasi_modes::CallError;
 use cwasi_sandbox::dispatch::FunctionCalls;
 use cwasi_sys::clock::Deadline;
 use cwasi_vm::{
     Context, Engine as _, EngineOptions, Host, Instance as _, InstanceSpec, Module as _,
 };
-use cwasi_wasmedge::WasmEdge;
-use cwasi_wasmedge::compile::compile_unlimited;
 use cwasi_wire::control::{EdgeReport, EmbeddedModule, ModeHint};
 
 use crate::harness::Case;
@@ -81,8 +81,7 @@ impl Resolve for Nowhere {
 fn build(directory: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     let wasm = directory.path().join(format!("{name}.wasm"));
     std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
-    compile_unlimited(&wasm, &wasm.with_extension("so")).unwrap();
-    wasm.with_extension("so")
+    compile(engines::tested(), &wasm)
 }
 
 fn times() {
@@ -102,7 +101,7 @@ fn times() {
     let calls = EmbeddedCalls::new(ModeHint::Auto, PAYLOAD_MAX, &embedded, dispatcher.edges());
     let calls = FunctionCalls::new(dispatcher, calls);
     let mut host = Host::new(Context::default(), Box::new(calls), Box::new(Lines::default()));
-    let engine = WasmEdge::new(EngineOptions::default()).unwrap();
+    let engine = AnyEngine::new(EngineOptions::default()).unwrap();
     let module = engine.load_with(&caller, &embedded).unwrap();
     let mut made = Vec::with_capacity(BATCHES);
     for _ in 0..BATCHES {

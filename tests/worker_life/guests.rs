@@ -4,21 +4,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
+use cwasi_engine_tests::{AnyEngine, AnyModule, compile};
+use cwasi_testbed::engines;
 use cwasi_vm::{Engine as _, EngineOptions};
-use cwasi_wasmedge::compile::Limits;
-use cwasi_wasmedge::{WasmEdge, WasmEdgeModule};
-use nix::sys::wait::WaitStatus;
 use tempfile::TempDir;
-
-use crate::harness::in_child;
 
 /// The guest that is written in text.
 pub const DEEP: &str = "deep";
 const TARGET: &str = "wasm32-wasip1";
-/// Longest compilation of a guest.
-const COMPILE: Duration = Duration::from_secs(240);
 
 /// Native code of this run.
 static ARTIFACTS: OnceLock<TempDir> = OnceLock::new();
@@ -43,17 +37,13 @@ pub fn build() {
     ARTIFACTS.set(tempfile::tempdir().unwrap()).unwrap();
 }
 
-/// Native code of a guest, compiled at its first use, as the sandbox binary does it.
+/// Native code of a guest, compiled at its first use.
 fn artifact(name: &str) -> PathBuf {
-    let artifact = ARTIFACTS.get().unwrap().path().join(format!("{name}.so"));
-    if !artifact.exists() {
-        let wasm = match name {
-            DEEP => assembled(name, include_str!("deep.wat")),
-            _ => target_dir().join(TARGET).join(format!("release/{name}.wasm")),
-        };
-        compiled(&wasm, &artifact);
-    }
-    artifact
+    let wasm = match name {
+        DEEP => assembled(name, include_str!("deep.wat")),
+        _ => target_dir().join(TARGET).join(format!("release/{name}.wasm")),
+    };
+    compiled(name, &wasm)
 }
 
 /// Name and module of each function that is in `target/languages`, or in the folder that `CWASI_LANGUAGES` names.
@@ -70,20 +60,21 @@ pub fn built_languages() -> Vec<(String, PathBuf)> {
 }
 
 /// The guest in this file, loaded.
-pub fn load_file(name: &str, wasm: &Path) -> WasmEdgeModule {
-    let artifact = ARTIFACTS.get().unwrap().path().join(format!("{name}.so"));
-    compiled(wasm, &artifact);
-    WasmEdge::new(EngineOptions::default()).unwrap().load(&artifact).unwrap()
+pub fn load_file(name: &str, wasm: &Path) -> AnyModule {
+    AnyEngine::new(EngineOptions::default()).unwrap().load(&compiled(name, wasm)).unwrap()
 }
 
 /// Compiles, unless that was done.
-fn compiled(wasm: &Path, artifact: &Path) {
+fn compiled(name: &str, wasm: &Path) -> PathBuf {
+    let copy = ARTIFACTS.get().unwrap().path().join(format!("{name}.wasm"));
+    let artifact = copy.with_extension(engines::tested().native_extension());
     if !artifact.exists() {
-        let output = tempfile::tempfile().unwrap();
-        let compile = || cwasi_wasmedge::compile(wasm, artifact, Limits::default()).unwrap();
-        let end = in_child(&output, compile).wait(COMPILE);
-        assert!(matches!(end, Some(WaitStatus::Exited(_, 0))), "{}: {end:?}", wasm.display());
+        if wasm != copy {
+            std::fs::copy(wasm, &copy).unwrap();
+        }
+        let _same = compile(engines::tested(), &copy);
     }
+    artifact
 }
 
 /// A module from its text.
@@ -93,13 +84,13 @@ pub fn assembled(name: &str, text: &str) -> PathBuf {
     wasm
 }
 
-pub fn load(name: &str) -> WasmEdgeModule {
+pub fn load(name: &str) -> AnyModule {
     load_with(name, EngineOptions::default())
 }
 
 /// A guest, loaded with options.
-pub fn load_with(name: &str, options: EngineOptions) -> WasmEdgeModule {
-    WasmEdge::new(options).unwrap().load(&artifact(name)).unwrap()
+pub fn load_with(name: &str, options: EngineOptions) -> AnyModule {
+    AnyEngine::new(options).unwrap().load(&artifact(name)).unwrap()
 }
 
 /// Removes this run's native code.

@@ -4,23 +4,23 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use cwasi_engine_tests::{AnyInstance, AnyModule};
 use cwasi_host_functions::{Dispatch, Level, LogSink};
 use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use cwasi_vm::{CommandEnd, Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
-use cwasi_wasmedge::{WasmEdgeInstance, WasmEdgeModule};
 
 use crate::guests::load;
 
 /// Runs requests of one guest, each in an instance that is as a fresh one, and ready ahead.
 pub struct Worker {
-    module: WasmEdgeModule,
+    module: AnyModule,
     spec: InstanceSpec,
     host: Host,
-    next: Option<(WasmEdgeInstance, InstanceBlocks)>,
+    next: Option<(AnyInstance, InstanceBlocks)>,
     /// The last one, and what was kept in it before its request.
-    used: Option<(WasmEdgeInstance, InstanceBlocks)>,
+    used: Option<(AnyInstance, InstanceBlocks)>,
     /// How long a place the next is asked for ahead of its request, and the last was.
     ahead: Preallocation,
     asked: u64,
@@ -37,7 +37,7 @@ impl Worker {
         Self::of(load(name), name, args)
     }
 
-    pub fn of(module: WasmEdgeModule, name: &str, args: &[&str]) -> Self {
+    pub fn of(module: AnyModule, name: &str, args: &[&str]) -> Self {
         let args = [&[name], args].concat().into_iter().map(str::to_owned).collect();
         let lines = Lines::default();
         let log = Box::new(lines.clone());
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    fn fresh(&mut self) -> (WasmEdgeInstance, InstanceBlocks) {
+    fn fresh(&mut self) -> (AnyInstance, InstanceBlocks) {
         let mut instance = self.module.instantiate(&self.spec, &mut self.host).unwrap();
         let mut kept = InstanceBlocks::default();
         if self.module.check(&Entry::Reactor).is_ok() {

@@ -97,6 +97,17 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
+    /// The same ones; `None` if the guest has opened one.
+    pub(crate) fn copy_without_files(&self) -> Option<Self> {
+        let copy = |slot: &Option<Descriptor>| match slot {
+            None => Some(None),
+            Some(Descriptor::Stdio(stdio)) => Some(Some(Descriptor::Stdio(*stdio))),
+            Some(Descriptor::Preopened(index)) => Some(Some(Descriptor::Preopened(*index))),
+            Some(_) => None,
+        };
+        Some(Self { slots: self.slots.iter().map(copy).collect::<Option<_>>()? })
+    }
+
     fn find<'a>(&'a self, template: &'a WasiTemplate, fd: u32) -> Option<Found<'a>> {
         let index = usize::try_from(fd).ok()?;
         if self.slots.is_empty() {

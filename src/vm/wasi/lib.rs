@@ -58,6 +58,13 @@ pub struct Wasi {
 }
 
 impl Wasi {
+    /// One with the same descriptors; `None` if the guest has opened one, which the copy would share.
+    #[must_use]
+    pub fn copy_without_files(&self) -> Option<Self> {
+        let descriptors = self.descriptors.copy_without_files()?;
+        Some(Self { descriptors, ..Self::new(&self.template) })
+    }
+
     /// Makes no system call and allocates nothing.
     #[must_use]
     pub fn new(template: &Rc<WasiTemplate>) -> Self {

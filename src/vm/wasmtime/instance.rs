@@ -8,7 +8,7 @@ use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
 use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::huge::HUGE_PAGE;
 use cwasi_sys::segment::Segment;
-use cwasi_vm::engine::{GuestStop, Instance, Trap, VmError};
+use cwasi_vm::engine::{GuestStop, Instance, NotRenewed, Start, Trap, VmError};
 use cwasi_vm::host_calls::embedded::{CalleeBuffers, CalleeMemory};
 use cwasi_vm::interface::PAGE_LEN;
 use cwasi_vm::linear_memory::LinearMemory;
@@ -16,6 +16,7 @@ use cwasi_wasi::{Wasi, WasiTemplate};
 use wasmtime::{Extern, Func, Memory, ModuleExport, Store, TypedFunc, Val};
 
 use super::program::{Part, Program};
+use super::snapshot::Snapshot;
 use super::stop;
 use super::vm::{Binding, Callee, CalleeBlocks, MemoryLimit, PartData, VmData};
 
@@ -34,6 +35,11 @@ pub struct WasmtimeInstance {
     handle: Option<TypedFunc<(i32, i32, i32), i32>>,
     free: Option<TypedFunc<(i32, i32, i32), ()>>,
     response: Option<u32>,
+    /// What the next instance gets.
+    wasi: [Rc<WasiTemplate>; 2],
+    pool: Option<SegmentPool>,
+    /// The state from which requests start, or why there is none; `None` without [`Start::Snapshot`].
+    snapshot: Option<Result<Rc<Snapshot>, NotRenewed>>,
     /// Bytes of each memory before the first request.
     first_lens: Vec<usize>,
 }
@@ -52,8 +58,21 @@ impl WasmtimeInstance {
         pool: Option<SegmentPool>,
         host: &mut Host,
     ) -> Result<Self, VmError> {
+        let mut this = Self::without_start(program, wasi, pool, Some(host))?;
+        this.initialize(host)?;
+        this.first_lens = this.memory_lens().collect();
+        Ok(this)
+    }
+
+    /// One in which `_initialize` has not run. Without `host`, a start function's calls of the host fail.
+    fn without_start(
+        program: &Rc<Program>,
+        wasi: [Rc<WasiTemplate>; 2],
+        pool: Option<SegmentPool>,
+        host: Option<&mut Host>,
+    ) -> Result<Self, VmError> {
         let [embedded_wasi, own_wasi] = &wasi;
-        let binding = Rc::new(Binding::new(Rc::clone(&program.composition), pool));
+        let binding = Rc::new(Binding::new(Rc::clone(&program.composition), pool.clone()));
         let part = |wasi: &Rc<WasiTemplate>, part: &Part| PartData {
             memory: None,
             image_end: part.image_end,
@@ -78,21 +97,26 @@ impl WasmtimeInstance {
             handle: None,
             free: None,
             response: None,
+            wasi,
+            pool,
+            snapshot: None,
             first_lens: Vec::new(),
         };
         this.instantiate(host)?;
         this.find_exports();
-        this.initialize(host)?;
-        this.first_lens = this.memory_lens().collect();
         Ok(this)
     }
 
     /// Makes the modules' instances. A module's start function may log, but calls are refused.
-    fn instantiate(&mut self, host: &mut Host) -> Result<(), VmError> {
+    fn instantiate(&mut self, mut host: Option<&mut Host>) -> Result<(), VmError> {
         let program = Rc::clone(&self.program);
         let binding = Rc::clone(&self.store.data().binding);
         for (index, part) in program.parts.iter().enumerate() {
-            let made = binding.lend(host, || part.instance.instantiate(&mut *self.store));
+            let mut instantiate = || part.instance.instantiate(&mut *self.store);
+            let made = match &mut host {
+                Some(host) => binding.lend(host, instantiate),
+                None => instantiate(),
+            };
             let instance = made.map_err(|error| {
                 let reason = stop::reason(&error);
                 let of = if part.name.is_empty() { "" } else { "embedded " };
@@ -230,6 +254,33 @@ impl WasmtimeInstance {
         Ok(results.first().and_then(Val::i32))
     }
 
+    fn take_snapshot(&mut self) -> Result<Rc<Snapshot>, NotRenewed> {
+        let root = self.program.root();
+        if !self.program.embedded().is_empty() {
+            return Err(NotRenewed::Embeds);
+        }
+        if self.store.data().binding.regions.borrow().touched().is_some() {
+            return Err(NotRenewed::SharesAtStart);
+        }
+        let (Some(memory), Some(instance)) = (self.memory, self.instances.last()) else {
+            return Err(NotRenewed::State);
+        };
+        Snapshot::of(&mut self.store, *instance, memory, root.image_end).map(Rc::new)
+    }
+
+    /// A new instance with the state of `snapshot`.
+    fn from_snapshot(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
+        let wasi = self.wasi.each_ref().map(Rc::clone);
+        let mut next = Self::without_start(&self.program, wasi, self.pool.clone(), None).ok()?;
+        let (memory, instance) = (next.memory?, *next.instances.last()?);
+        if !snapshot.restore(&mut next.store, instance, memory) {
+            return None;
+        }
+        next.first_lens.clone_from(&self.first_lens);
+        next.snapshot = Some(Ok(snapshot));
+        Some(next)
+    }
+
     fn memory_lens(&self) -> impl Iterator<Item = usize> {
         let len = |part: &PartData| part.memory.map_or(0, |memory| memory.data_size(&*self.store));
         self.store.data().parts.iter().map(len)
@@ -329,6 +380,23 @@ impl Instance for WasmtimeInstance {
 
     fn aligns_huge_pages(&self) -> bool {
         self.memory().as_ptr().addr().is_multiple_of(HUGE_PAGE)
+    }
+
+    fn remember(&mut self, start: Start) {
+        // Whatever starts alike is made anew.
+        if start == Start::Snapshot {
+            self.snapshot = Some(self.take_snapshot());
+        }
+    }
+
+    fn renew(&mut self) -> bool {
+        let Some(Ok(snapshot)) = &self.snapshot else { return false };
+        let next = self.from_snapshot(Rc::clone(snapshot));
+        next.map(|next| *self = next).is_some()
+    }
+
+    fn not_renewed(&self) -> Option<NotRenewed> {
+        self.snapshot.as_ref()?.as_ref().err().copied()
     }
 
     fn map(&mut self, (ptr, room): (u32, u32), segment: &Segment) -> bool {

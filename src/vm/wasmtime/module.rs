@@ -13,13 +13,14 @@ use cwasi_wire::control::{EmbeddedModule, Entry};
 
 use super::Wasmtime;
 use super::instance::WasmtimeInstance;
+use super::page_map;
 use super::program::Program;
 
 #[derive(Debug)]
 pub struct WasmtimeModule {
     program: Rc<Program>,
     network: Option<SocketNetwork>,
-    /// What WASI has for the last spec.
+    /// What WASI has for the last spec, which is kept without its pool.
     wasi: RefCell<Option<(InstanceSpec, Rc<WasiTemplate>)>>,
     /// Embedded modules get nothing of the container: no arguments, no variables, no directories.
     embedded_wasi: Rc<WasiTemplate>,
@@ -42,14 +43,22 @@ impl WasmtimeModule {
     fn template(&self, spec: &InstanceSpec) -> Result<Rc<WasiTemplate>, VmError> {
         let mut kept = self.wasi.borrow_mut();
         match &*kept {
-            Some((made_for, template)) if made_for == spec => Ok(Rc::clone(template)),
+            Some((made_for, template)) if is_alike(made_for, spec) => Ok(Rc::clone(template)),
             _ => {
                 let template = Rc::new(WasiTemplate::new(spec, self.network.as_ref())?);
-                *kept = Some((spec.clone(), Rc::clone(&template)));
+                let (args, env) = (spec.args.clone(), spec.env.clone());
+                let preopens = spec.preopens.clone();
+                let made_for = InstanceSpec { args, env, preopens, pool: None };
+                *kept = Some((made_for, Rc::clone(&template)));
                 Ok(template)
             }
         }
     }
+}
+
+/// True if WASI has the same for both.
+fn is_alike(one: &InstanceSpec, other: &InstanceSpec) -> bool {
+    one.args == other.args && one.env == other.env && one.preopens == other.preopens
 }
 
 impl Module for WasmtimeModule {
@@ -66,6 +75,10 @@ impl Module for WasmtimeModule {
     ) -> Result<WasmtimeInstance, VmError> {
         let wasi = [&self.embedded_wasi, &self.template(spec)?].map(Rc::clone);
         WasmtimeInstance::new(&self.program, wasi, spec.pool.clone(), host)
+    }
+
+    fn forked(&self) {
+        page_map::reopen(self.program.descriptors.first().copied());
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
