@@ -173,11 +173,12 @@ pub fn die_with_parent(parent: Pid) -> io::Result<()> {
 /// # Errors
 /// When the kernel refuses.
 pub fn yield_to_others() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // The kernel's `struct sched_param`. musl's function of this name refuses, and its structure has more fields.
+    let priority: libc::c_int = 0;
     // SAFETY:
-    // - `parameters` lives for the call; 0 means this process.
+    // - `priority` lives for the call; 0 means this process.
     Errno::result(unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters)
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority)
     })?;
     // SAFETY:
     // - plain integers; 0 means this process, which always has a priority.
