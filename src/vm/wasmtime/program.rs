@@ -232,8 +232,8 @@ fn data_images() -> std::io::Result<Vec<RawFd>> {
         let entry = entry?;
         let is_image = std::fs::read_link(entry.path())
             .is_ok_and(|target| target.to_string_lossy().starts_with(DATA_IMAGE));
-        let number = entry.file_name().to_string_lossy().parse();
-        found.extend(number.ok().filter(|_| is_image));
+        let number: Option<RawFd> = entry.file_name().to_string_lossy().parse().ok();
+        found.extend(number.filter(|_| is_image));
     }
     Ok(found)
 }
