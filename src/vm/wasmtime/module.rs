@@ -32,8 +32,11 @@ impl WasmtimeModule {
         artifact: &Path,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
+        let program = Rc::new(Program::load(wasmtime, artifact, embedded)?);
+        // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by then.
+        std::mem::forget(Rc::clone(&program));
         Ok(Self {
-            program: Rc::new(Program::load(wasmtime, artifact, embedded)?),
+            program,
             network: wasmtime.network.clone(),
             wasi: RefCell::default(),
             embedded_wasi: Rc::default(),
