@@ -6,6 +6,7 @@ VIDEO ?=
 CASE ?=
 BASE ?=
 RUNS ?=
+ENGINE ?=
 TEST ?=
 TARGET ?=
 MINUTES ?=
@@ -68,13 +69,13 @@ test-arm64: setup-lint setup-tests guests ## Build for 64-bit ARM, and a smoke t
 fuzz: setup-lint ## Fuzz whatever reads what others wrote, each target for MINUTES=n (1); TARGET=name for one
 	@scripts/fuzz.sh $$((60 * $(or $(MINUTES),1))) $(TARGET)
 
-bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name): target/bench
+bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name, ENGINE=wasmedge): target/bench
 	@scripts/setup.sh --languages
-	@scripts/bench.sh run $(if $(CASE),--case '$(CASE)')
+	@$(if $(ENGINE),CWASI_TEST_ENGINE=$(ENGINE) )scripts/bench.sh run $(if $(CASE),--case '$(CASE)')
 
 bench-quick: ## The same, less of it, in less than 5 minutes
 	@scripts/setup.sh --languages
-	@scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
+	@$(if $(ENGINE),CWASI_TEST_ENGINE=$(ENGINE) )scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
 
 bench-ab: ## Cases of the checkout and of BASE=revision in turns (CASE=part of a name, RUNS=3 each)
 	@scripts/setup.sh --languages

@@ -1,9 +1,10 @@
-//! Properties of the measured machine, for the report.
+//! Properties of the measured machine, and its engine, for the report.
 
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
+use cwasi_testbed::engines;
 use serde::Serialize;
 
 /// Part of its processors' time above which a machine counts as busy with other things when a run starts. (Its load
@@ -15,6 +16,8 @@ const WATCH: Duration = Duration::from_millis(500);
 /// A machine at the start of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
+    /// The engine that functions run in.
+    pub engine: &'static str,
     pub kernel: String,
     pub processor: String,
     pub processors: usize,
@@ -34,6 +37,7 @@ impl Machine {
     pub fn read() -> Self {
         let load = load();
         Self {
+            engine: engines::tested().name(),
             kernel: read("/proc/sys/kernel/osrelease"),
             processor: field("/proc/cpuinfo", "model name"),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
@@ -65,8 +69,9 @@ impl Machine {
         };
         let [anonymous, shared] = &self.huge_pages;
         format!(
-            "{}, {} processors, {} MiB, Linux {}; huge pages: {anonymous}, for shared memory {shared}; clock: \
+            "engine {}; {}, {} processors, {} MiB, Linux {}; huge pages: {anonymous}, for shared memory {shared}; clock: \
              CLOCK_MONOTONIC, {} ns; load average {:.2} before, {:.2} after; {:.0} % busy before: {quiet}",
+            self.engine,
             self.processor,
             self.processors,
             self.memory,

@@ -269,7 +269,7 @@ impl WasmtimeInstance {
     }
 
     /// A new instance with the state of `snapshot`.
-    fn from_snapshot(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
+    fn with_snapshot(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
         let wasi = self.wasi.each_ref().map(Rc::clone);
         let mut next = Self::without_start(&self.program, wasi, self.pool.clone(), None).ok()?;
         let (memory, instance) = (next.memory?, *next.instances.last()?);
@@ -391,7 +391,7 @@ impl Instance for WasmtimeInstance {
 
     fn renew(&mut self) -> bool {
         let Some(Ok(snapshot)) = &self.snapshot else { return false };
-        let next = self.from_snapshot(Rc::clone(snapshot));
+        let next = self.with_snapshot(Rc::clone(snapshot));
         next.map(|next| *self = next).is_some()
     }
 

@@ -20,6 +20,7 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setsid};
 
+use crate::engines;
 use crate::link::Link;
 use crate::paths::{self, ContainerdVersion};
 use crate::ready::Ready;
@@ -121,11 +122,12 @@ fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
     fs::rename(written, ready.pid_file()).context("note containerd's pid")
 }
 
-/// The node's configuration of a fixture in `dir`.
+/// The node's configuration of a fixture in `dir`, with the engine of this run ([`engines::VARIABLE`]).
 #[must_use]
 pub fn cwasi_config(dir: &Path) -> String {
     format!(
-        "state_dir = \"{}/cwasi\"\ncache_dir = \"{}\"\n",
+        "engine = \"{}\"\nstate_dir = \"{}/cwasi\"\ncache_dir = \"{}\"\n",
+        engines::tested(),
         dir.display(),
         paths::aot_cache().display()
     )
