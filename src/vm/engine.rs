@@ -11,6 +11,8 @@ use cwasi_sys::segment::Segment;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 use cwasi_wire::egress::Egress;
 
+use crate::reactor::PayloadHandler;
+
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
     /// Largest linear memory of an instance in bytes, rounded down to Wasm pages; `None` = the module's own maximum,
@@ -212,6 +214,11 @@ pub trait Instance {
         Vec::new()
     }
 
+    /// The handler of a component; `None` for a core module.
+    fn payload_handler(&mut self) -> Option<&mut dyn PayloadHandler> {
+        None
+    }
+
     /// Runs a WASI command to its end.
     fn run_command(&mut self, export: &str, host: &mut Host) -> CommandEnd {
         match self.call(export, &[], host) {
@@ -303,6 +310,15 @@ pub enum VmError {
     )]
     Imports {
         /// Each `module.name` with the fault.
+        imports: Vec<String>,
+    },
+    /// A component's imports.
+    #[error(
+        "the component imports interfaces that this host does not offer: {}; a component may import WASI 0.2 and the interfaces of `cwasi:calls` (docs/components.md)",
+        .imports.join(", ")
+    )]
+    Interfaces {
+        /// Each import with the fault.
         imports: Vec<String>,
     },
     #[error("the module does not export {missing}; {hint}")]

@@ -50,12 +50,19 @@ pub enum HandlerOutcome<'a> {
     Answered(&'a [u8]),
     /// A response in a region.
     InPlace(Segment),
+    /// A component's response.
+    Returned(Payload),
     /// An error of the handler, or a payload too large for the guest's memory.
     Failed(String),
     /// The guest called `proc_exit` instead of answering.
     Exited(u32),
     /// The guest trapped, or returned pointers outside its memory.
     Trapped(Trap),
+}
+
+/// The handler of a component, which takes and returns payloads. A core module's speaks the protocol of this file.
+pub trait PayloadHandler {
+    fn handle(&mut self, input: HandlerInput<'_>, host: &mut Host) -> HandlerOutcome<'static>;
 }
 
 /// Runs `cwasi_handle` on `payload` in a new instance. [`Host::begin`] was called for this invocation.
@@ -74,7 +81,13 @@ pub fn handle_again<'a, 'i, I: Instance>(
     input: impl Into<HandlerInput<'i>>,
     host: &mut Host,
 ) -> HandlerOutcome<'a> {
-    match run(instance, kept, input.into(), host) {
+    let input = input.into();
+    if let Some(handler) = instance.payload_handler() {
+        kept.use_it();
+        host.handler_begins();
+        return handler.handle(input, host);
+    }
+    match run(instance, kept, input, host) {
         Ok(HandlerReturn { status: 0, response }) => answered(instance, response),
         Ok(HandlerReturn { response, .. }) => {
             let bytes = &instance.memory()[response.start..response.end];

@@ -1,4 +1,4 @@
-//! The engine wasmtime, without its compiler. Runs in builder and workers.
+//! The engine wasmtime, without its compiler, for core modules; `components/` runs components. Runs in builder and workers.
 //!
 //! A fresh instance per request takes a few microseconds: instances come from a pool, which resets only the pages that
 //! a request has written. The builder loads code and makes the pool; only workers make instances.
@@ -12,6 +12,8 @@
 //!   ([`Module::descriptors`](cwasi_vm::Module::descriptors)).
 //! - Workers are forked by libc's `fork`: wasmtime opens the child's own page map in a fork handler.
 
+mod any_instance;
+mod code_file;
 mod embedded;
 mod functions;
 mod instance;
@@ -28,7 +30,8 @@ use cwasi_vm::engine::{Engine, EngineOptions, VmError};
 use cwasi_wasi::SocketNetwork;
 use cwasi_wire::control::EmbeddedModule;
 
-pub use instance::WasmtimeInstance;
+pub use any_instance::WasmtimeInstance;
+pub use instance::CoreInstance;
 pub use module::WasmtimeModule;
 
 /// Version of the engine: a part of the native code's key.

@@ -1,10 +1,8 @@
 //! All code of a function: its own module and its embedded modules. Runs in builder and workers.
 #![expect(unsafe_code, reason = "executes native code")]
 
-use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, RawFd};
-use std::path::Path;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
@@ -14,13 +12,14 @@ use cwasi_vm::interface::{
     self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
 };
 use cwasi_vm::trampoline::Number;
-use cwasi_wasmtime_artifact::{Trailer, settings};
+use cwasi_wasmtime_artifact::settings;
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
     Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
     Module, ModuleExport, Mutability, PoolingAllocationConfig, ValRaw, ValType,
 };
 
+use super::code_file::{CodeFile, LoadedCode};
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -101,12 +100,12 @@ impl Program {
     /// Loads a function with its embedded modules.
     pub(super) fn load(
         wasmtime: &Wasmtime,
-        artifact: &Path,
+        root: CodeFile<'_>,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
         let modules = u32::try_from(embedded.len() + 1).unwrap_or(u32::MAX);
-        let paths = || embedded.iter().map(|module| &*module.artifact).chain([artifact]);
-        let files = paths().map(CodeFile::open).collect::<Result<Vec<_>, _>>()?;
+        let files = embedded.iter().map(|module| CodeFile::open(&module.artifact));
+        let files = files.chain([Ok(root)]).collect::<Result<Vec<_>, _>>()?;
         // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
         let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
             Ok(loaded) => loaded,
@@ -175,45 +174,6 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
     let mut config = settings();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     engine(&config)
-}
-
-/// A file that our own compiler made.
-struct CodeFile<'a> {
-    path: &'a Path,
-    file: File,
-    trailer: Trailer,
-}
-
-struct LoadedCode {
-    module: Module,
-    trailer: Trailer,
-    descriptor: RawFd,
-}
-
-impl<'a> CodeFile<'a> {
-    fn open(path: &'a Path) -> Result<Self, VmError> {
-        let bad = |reason: String| VmError::Artifact { path: path.to_owned(), reason };
-        if !path.is_absolute() {
-            return Err(bad("the path is not absolute".into()));
-        }
-        let file = File::open(path).map_err(|error| bad(error.to_string()))?;
-        match Trailer::read(&file) {
-            Ok(Some(trailer)) => Ok(Self { path, file, trailer }),
-            Ok(None) => Err(bad("the compiler of this runtime has not made it".into())),
-            Err(error) => Err(bad(error.to_string())),
-        }
-    }
-
-    fn load(&self, engine: &Engine) -> Result<LoadedCode, VmError> {
-        let bad = |reason: String| VmError::Artifact { path: self.path.to_owned(), reason };
-        let file = self.file.try_clone().map_err(|error| bad(error.to_string()))?;
-        let descriptor = file.as_raw_fd();
-        // SAFETY:
-        // - our own compiler made the file, which nobody changes: the trait's condition.
-        let module = unsafe { Module::deserialize_open_file(engine, file) }
-            .map_err(|error| bad(format!("{error:#}")))?;
-        Ok(LoadedCode { module, trailer: self.trailer, descriptor })
-    }
 }
 
 fn load_all(engine: Engine, files: &[CodeFile<'_>]) -> Result<(Engine, Vec<LoadedCode>), VmError> {

@@ -1,0 +1,225 @@
+//! One instance of a component. Runs in a worker.
+#![expect(unsafe_code, reason = "lends the host for the time of a call")]
+
+use std::rc::Rc;
+
+use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN_FUNCTION};
+use cwasi_host_functions::{Host, lossy_text};
+use cwasi_modes::Payload;
+use cwasi_vm::engine::{CommandEnd, GuestStop, Trap, VmError};
+use cwasi_vm::reactor::{HandlerInput, HandlerOutcome, PayloadHandler, failure_message};
+use wasmtime::component::{
+    ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower, Resource,
+    ResourceTable,
+};
+use wasmtime::{Store, Trap as WasmTrap};
+use wasmtime_wasi::I32Exit;
+
+use super::function::ComponentFunction;
+use super::lent_host::LentHost;
+use super::payload::GuestPayload;
+use super::runtime::block_on;
+use super::state::State;
+use super::stdio::Tail;
+use super::wasi::WasiSettings;
+
+/// What a handler returns: a response, or text for the caller.
+type Handled<T> = (Result<T, String>,);
+
+/// A part of a group, as `cwasi:function/group-handler` has it.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct GroupPart {
+    number: u32,
+    payload: Resource<GuestPayload>,
+}
+
+pub struct ComponentInstance {
+    function: Rc<ComponentFunction>,
+    store: Store<State>,
+    instance: Instance,
+    stderr: Tail,
+}
+
+impl std::fmt::Debug for ComponentInstance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ComponentInstance")
+            .field("function", &self.function)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ComponentInstance {
+    pub(super) fn new(
+        function: &Rc<ComponentFunction>,
+        wasi: &WasiSettings,
+        host: &mut Host,
+    ) -> Result<Self, VmError> {
+        let stderr = Tail::default();
+        let (wasi, rules) = wasi.context(&stderr)?;
+        let limit = function.limit();
+        let (host_slot, table) = (LentHost::default(), ResourceTable::new());
+        let state = State { host: host_slot, wasi, table, limit, rules };
+        let mut store = Store::new(&function.engine, state);
+        if function.options.memory_max.is_some() {
+            store.limiter(|state| &mut state.limit);
+        }
+        // SAFETY:
+        // - taken back below, whatever instantiation returns.
+        unsafe { store.data_mut().host.lend(host) };
+        let made = block_on(function.instance.instantiate_async(&mut store));
+        store.data_mut().host.take_back();
+        let instance = made?.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
+        Ok(Self { function: Rc::clone(function), store, instance, stderr })
+    }
+
+    /// Calls an entry.
+    fn call<Params, Return>(
+        &mut self,
+        (entry, name): (&ComponentExportIndex, &str),
+        params: Params,
+        host: &mut Host,
+    ) -> Result<Return, GuestStop>
+    where
+        Params: ComponentNamedList + Lower + 'static,
+        Return: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
+        let Self { store, instance, .. } = self;
+        // SAFETY:
+        // - taken back below, whatever the call returns.
+        unsafe { store.data_mut().host.lend(host) };
+        let ended = block_on(async {
+            let function = instance.get_typed_func::<Params, Return>(&mut *store, entry)?;
+            function.call_async(&mut *store, params).await
+        });
+        store.data_mut().host.take_back();
+        let trapped = |reason: String| GuestStop::Trapped(Trap { export: name.to_owned(), reason });
+        let ended = ended.map_err(|error| trapped(error.to_string()))?;
+        ended.map_err(|error| match error.downcast_ref::<I32Exit>() {
+            Some(exit) => GuestStop::Exited(exit.0.cast_unsigned()),
+            None => trapped(reason(&error)),
+        })
+    }
+
+    fn push(&mut self, payload: &Payload) -> Result<Resource<GuestPayload>, GuestStop> {
+        let pushed = self.store.data_mut().table.push(GuestPayload(payload.clone()));
+        pushed.map_err(|error| unusable(&error.to_string()))
+    }
+
+    /// The payload behind a handle that the component returned.
+    fn taken(
+        &mut self,
+        ended: Result<Resource<GuestPayload>, String>,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let handle = match ended {
+            Ok(handle) => handle,
+            Err(text) => return Ok(Err(text)),
+        };
+        let taken = self.store.data_mut().table.delete(handle);
+        let GuestPayload(payload) = taken.map_err(|error| unusable(&error.to_string()))?;
+        Ok(Ok(payload))
+    }
+
+    fn handle_whole(
+        &mut self,
+        payload: &Payload,
+        host: &mut Host,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let function = Rc::clone(&self.function);
+        if let Some(entry) = &function.exports.payload_handler {
+            let params = (self.push(payload)?,);
+            let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
+                (entry, HANDLE_FUNCTION),
+                params,
+                host,
+            )?;
+            return self.taken(ended);
+        }
+        let entry = function.exports.handler.as_ref();
+        let entry = entry.ok_or_else(|| unusable("the component handles groups only"))?;
+        let bytes = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
+        let (ended,) =
+            self.call::<_, Handled<Vec<u8>>>((entry, HANDLE_FUNCTION), (bytes,), host)?;
+        Ok(ended.map(Payload::Inline))
+    }
+
+    fn handle_parts(
+        &mut self,
+        expected: u32,
+        parts: &[(u32, &Payload)],
+        host: &mut Host,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let function = Rc::clone(&self.function);
+        let Some(entry) = &function.exports.group_handler else {
+            return Ok(Err(
+                "the component has no `cwasi:function/group-handler` for a group".into()
+            ));
+        };
+        let part = |(number, payload): &(u32, &Payload)| {
+            Ok(GroupPart { number: *number, payload: self.push(payload)? })
+        };
+        let parts = parts.iter().map(part).collect::<Result<Vec<_>, GuestStop>>()?;
+        let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
+            (entry, HANDLE_FUNCTION),
+            (expected, parts),
+            host,
+        )?;
+        self.taken(ended)
+    }
+
+    /// Runs `wasi:cli/run`.
+    pub fn run_command(&mut self, host: &mut Host) -> CommandEnd {
+        let function = Rc::clone(&self.function);
+        let Some(entry) = &function.exports.run else {
+            let reason = "no such export".to_owned();
+            return CommandEnd::Trapped(Trap { export: RUN_FUNCTION.to_owned(), reason });
+        };
+        match self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host) {
+            Ok((Ok(()),)) => CommandEnd::Exited(0),
+            Ok((Err(()),)) => CommandEnd::Exited(1),
+            Err(GuestStop::Exited(code)) => CommandEnd::Exited(code),
+            Err(GuestStop::Trapped(trap)) => CommandEnd::Trapped(trap),
+        }
+    }
+
+    /// Begins to keep the end of stderr.
+    pub fn keep_stderr(&self) {
+        self.stderr.keep();
+    }
+
+    /// Ends [`Self::keep_stderr`]; returns what was kept.
+    pub fn stderr_tail(&self) -> Vec<u8> {
+        self.stderr.take()
+    }
+}
+
+impl PayloadHandler for ComponentInstance {
+    fn handle(&mut self, input: HandlerInput<'_>, host: &mut Host) -> HandlerOutcome<'static> {
+        let handled = match input {
+            HandlerInput::Whole(payload) => self.handle_whole(payload, host),
+            HandlerInput::Parts { expected, parts } => self.handle_parts(expected, parts, host),
+        };
+        match handled {
+            Ok(Ok(response)) => HandlerOutcome::Returned(response),
+            Ok(Err(text)) => HandlerOutcome::Failed(failure_message(text.as_bytes())),
+            Err(GuestStop::Exited(code)) => HandlerOutcome::Exited(code),
+            Err(GuestStop::Trapped(trap)) => HandlerOutcome::Trapped(trap),
+        }
+    }
+}
+
+fn unusable(reason: &str) -> GuestStop {
+    GuestStop::Trapped(Trap { export: HANDLE_FUNCTION.to_owned(), reason: reason.to_owned() })
+}
+
+/// Longest reason in bytes.
+const REASON_MAX: usize = 4096;
+
+/// The reason in the words of the WebAssembly specification's tests.
+fn reason(error: &wasmtime::Error) -> String {
+    match error.downcast_ref::<WasmTrap>() {
+        Some(WasmTrap::UnreachableCodeReached) => "unreachable".to_owned(),
+        Some(trap) => trap.to_string().trim_start_matches("wasm trap: ").to_owned(),
+        None => lossy_text(error.root_cause().to_string().as_bytes(), REASON_MAX),
+    }
+}
