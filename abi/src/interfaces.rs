@@ -11,15 +11,18 @@ pub const PAYLOAD_HANDLER: Interface =
 /// A component's export for groups (`cwasi.fan-in`).
 pub const GROUP_HANDLER: Interface =
     Interface { name: "cwasi:function/group-handler", version: CWASI };
+/// A component's export for HTTP requests; a call by name is one, too.
+pub const INCOMING_HANDLER: Interface =
+    Interface { name: "wasi:http/incoming-handler", version: WASI };
 /// A component's export as a command.
 pub const RUN: Interface = Interface { name: "wasi:cli/run", version: WASI };
-/// The function of [`HANDLER`], [`PAYLOAD_HANDLER`] and [`GROUP_HANDLER`].
+/// The function of each of [`HANDLERS`].
 pub const HANDLE_FUNCTION: &str = "handle";
 /// The function of [`RUN`].
 pub const RUN_FUNCTION: &str = "run";
 
 /// The exports by which requests can come.
-pub const HANDLERS: [Interface; 3] = [HANDLER, PAYLOAD_HANDLER, GROUP_HANDLER];
+pub const HANDLERS: [Interface; 4] = [HANDLER, PAYLOAD_HANDLER, GROUP_HANDLER, INCOMING_HANDLER];
 
 const CWASI: &str = "0.1.";
 const WASI: &str = "0.2.";
@@ -56,7 +59,9 @@ pub enum Server {
 /// Interfaces of `cwasi:calls`.
 const CALLS: [&str; 3] = ["types", "calls", "context"];
 /// Packages of WASI 0.2.
-const PACKAGES: [&str; 6] = ["cli", "clocks", "filesystem", "io", "random", "sockets"];
+const PACKAGES: [&str; 5] = ["cli", "clocks", "filesystem", "io", "random"];
+/// Interfaces of `wasi:http`; outgoing requests are refused.
+const HTTP: [&str; 2] = ["types", "outgoing-handler"];
 
 /// Who serves the import `name`; `None` if this host does not.
 #[must_use]
@@ -68,6 +73,9 @@ pub fn served_by(name: &str) -> Option<Server> {
             Some(Server::Runtime)
         }
         ("wasi", "sockets") if version.starts_with(WASI) => Some(Server::Sockets),
+        ("wasi", "http") if HTTP.contains(&interface) && version.starts_with(WASI) => {
+            Some(Server::Wasi)
+        }
         ("wasi", package) if PACKAGES.contains(&package) && version.starts_with(WASI) => {
             Some(Server::Wasi)
         }
@@ -92,6 +100,7 @@ mod tests {
             ("wasi:io/streams@0.2.6", Some(Server::Wasi)),
             ("wasi:sockets/tcp@0.2.0", Some(Server::Sockets)),
             ("cwasi:calls/calls@0.1.0", Some(Server::Runtime)),
+            ("wasi:http/types@0.2.0", Some(Server::Wasi)),
             ("cwasi:calls/later@0.1.0", None),
             ("wasi:cli/environment@0.3.0", None),
             ("wasi:keyvalue/store@0.2.0", None),

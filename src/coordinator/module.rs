@@ -2,7 +2,8 @@
 //!
 //! The engine would run an ELF file, or the custom section `wasmedge` of any module, as native code.
 //!
-//! Invariant: only core modules (magic and version 1) pass, without that section, and only the result is compiled.
+//! Invariant: only core modules without that section pass, and components ([`super::component`]), which only wasmtime
+//! runs. Only the result is compiled.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use wasmparser::{
     ExternalKind, FuncType, Import, Parser, Payload, TypeRef, Validator, WasmFeatures,
 };
 
+use super::component;
 use super::home::append_home;
 use cwasi_config::Engine;
 use cwasi_wire::egress::needs_egress;
@@ -35,11 +37,21 @@ pub enum ModuleError {
         "{origin} is not a WebAssembly module: it does not start with the magic bytes `\\0asm`{hint}"
     )]
     NoModule { origin: String, hint: &'static str },
+    /// A component for an engine that runs none.
     #[error(
-        "{origin} is a WebAssembly component; this runtime runs core modules: build it for wasm32-wasip1 \
-         instead of wasm32-wasip2, or unbundle it"
+        "{origin} is a WebAssembly component, which wasmtime runs: set the annotation cwasi.engine=wasmtime, or build \
+         it for wasm32-wasip1 instead of wasm32-wasip2"
     )]
     Component { origin: String },
+    #[error(
+        "{origin} imports interfaces that this host does not provide: {interfaces}; a component may import WASI 0.2 \
+         and the interfaces of `cwasi:calls` (docs/components.md)"
+    )]
+    Interfaces {
+        origin: String,
+        /// Their names, comma-separated.
+        interfaces: String,
+    },
     /// An invalid module, or one with features that the engine does not have.
     #[error("{origin} is not a valid WebAssembly module: {source}")]
     Invalid {
@@ -73,6 +85,9 @@ pub struct CheckedModule {
     pub bytes: Vec<u8>,
     /// sha256 of `bytes`, hexadecimal.
     pub digest: String,
+    /// A component instead of a core module.
+    pub is_component: bool,
+    /// Names of exported functions; of interfaces for a component.
     pub exports: Vec<String>,
     /// Imports from modules that are not the host's, as text, by module and name.
     pub foreign: BTreeMap<String, BTreeMap<String, String>>,
@@ -91,10 +106,22 @@ impl CheckedModule {
         self.exports.iter().any(|export| export == name)
     }
 
-    /// True if requests go to `cwasi_handle`.
+    /// True if requests go to `cwasi_handle`, or to a component's handler.
     #[must_use]
     pub fn is_reactor(&self) -> bool {
+        if self.is_component {
+            return component::handles(&self.exports);
+        }
         self.has_export(export::HANDLE)
+    }
+
+    /// True if it exports `_start`, or is a component with `wasi:cli/run`.
+    #[must_use]
+    pub fn is_command(&self) -> bool {
+        if self.is_component {
+            return component::runs(&self.exports);
+        }
+        self.has_export(export::START)
     }
 }
 
@@ -126,10 +153,10 @@ impl CheckedModule {
     }
 }
 
-/// Reads, validates and cleans a module; `origin` names it in errors.
+/// Reads, validates and cleans a module or component; `origin` names it in errors.
 ///
 /// # Errors
-/// When it is not a valid core module, or imports unknown host functions.
+/// When it is not valid, or imports what the host does not have.
 pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     let origin_of = || origin.to_owned();
     let length = bytes.len() as u64;
@@ -140,7 +167,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
         return Err(ModuleError::NoModule { origin: origin_of(), hint: hint(bytes) });
     }
     if Parser::is_component(bytes) {
-        return Err(ModuleError::Component { origin: origin_of() });
+        return component::check(bytes, origin);
     }
     let invalid = |source| ModuleError::Invalid { origin: origin_of(), source };
     Validator::new_with_features(WasmFeatures::WASM2).validate_all(bytes).map_err(invalid)?;
@@ -155,6 +182,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     Ok(CheckedModule {
         digest: hex::encode(Sha256::digest(&bytes)),
         bytes,
+        is_component: false,
         exports: read.exports,
         foreign: read.foreign,
         sockets: read.sockets,
@@ -202,10 +230,16 @@ impl Read {
     }
 
     fn unresolved_list(&self) -> String {
-        let names: Vec<_> =
-            self.unresolved.keys().take(IMPORTS_SHOWN).map(String::as_str).collect();
-        let more = self.unresolved.len() - names.len();
-        if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+        list(&self.unresolved.keys().cloned().collect::<Vec<_>>())
+    }
+}
+
+/// The first names, and the number of the others.
+pub(super) fn list(names: &[String]) -> String {
+    let shown = names[..names.len().min(IMPORTS_SHOWN)].join(", ");
+    match names.len().saturating_sub(IMPORTS_SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -378,7 +412,7 @@ mod tests {
             (b"\x7fELF....".to_vec(), "ELF"),
             (b"(module)".to_vec(), "text"),
             (Vec::new(), "empty"),
-            (b"\0asm\x0d\0\x01\0".to_vec(), "component"),
+            (b"\0asm\x0d\0\x01\0\xff".to_vec(), "not a valid"),
             (b"\0asm\x01\0\0\0\xff".to_vec(), "not a valid"),
             (module(Some(("cwasi", "later")), false), r#"(import "cwasi" "later" (func))"#),
             (reserved, "exports `cwasi.home`, a name that is reserved for the runtime"),

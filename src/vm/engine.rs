@@ -11,7 +11,8 @@ use cwasi_sys::segment::Segment;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 use cwasi_wire::egress::Egress;
 
-use crate::reactor::PayloadHandler;
+pub use crate::ends::{CommandEnd, GuestStop, Trap};
+use crate::handler::PayloadHandler;
 
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
@@ -269,31 +270,6 @@ pub enum NotRenewed {
     /// It had shared memory before its first request.
     #[error("it makes regions while it starts")]
     SharesAtStart,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandEnd {
-    /// It returned (0) or called `proc_exit`.
-    Exited(u32),
-    Trapped(Trap),
-}
-
-/// The reason why an export did not return.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GuestStop {
-    /// The guest called `proc_exit`.
-    Exited(u32),
-    Trapped(Trap),
-}
-
-/// A trap: its reason and export. The engine keeps no stack of native code.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("trap in `{export}`: {reason}")]
-pub struct Trap {
-    /// Export that the host had called.
-    pub export: String,
-    /// The engine's words, e.g. `out of bounds memory access`.
-    pub reason: String,
 }
 
 /// A module that cannot be loaded or instantiated.

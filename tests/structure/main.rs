@@ -21,7 +21,7 @@ use methods::calls_between_files;
 use source::{below, files};
 
 /// The crates below `src`, and which of the workspace's crates each of them may use. Cargo refuses circles.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("sys", &["abi"]),
     ("wire", &["abi"]),
     ("config", &["abi", "wire"]),
@@ -31,6 +31,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("content", &["coordinator"]),
     ("dispatcher", &["abi", "modes", "sys", "wire"]),
     ("vm", &["abi", "host-functions", "modes", "sys", "wire"]),
+    ("vm/components", &["abi", "host-functions", "modes", "sys", "vm", "wasi", "wire"]),
     ("vm/wasi", &["host-functions", "vm", "wire"]),
     ("vm/wasmedge", &["abi", "host-functions", "modes", "sys", "vm", "wire"]),
     ("host", &["abi", "config", "coordinator", "dispatcher", "modes", "networked", "sys", "wire"]),
@@ -39,7 +40,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries that one crate below `src` uses, and no other.
-const SOLE_USERS: [(&str, &str); 9] = [
+const SOLE_USERS: [(&str, &str); 10] = [
     ("containerd-client", "content"),
     ("containerd-shim", "shim"),
     ("libcontainer", "sandbox"),
@@ -49,6 +50,7 @@ const SOLE_USERS: [(&str, &str); 9] = [
     ("simple-dns", "vm"),
     ("wasmedge-sdk", "vm/wasmedge"),
     ("wasmedge-sys", "vm/wasmedge"),
+    ("wasmtime-wasi", "vm/components"),
 ];
 
 /// Folders of sources outside of `src`.

@@ -5,7 +5,7 @@ wasmtime::component::bindgen!({
     world: "cwasi:function/imports",
     imports: { default: trappable },
     with: {
-        "cwasi:calls/types.payload": super::payload::GuestPayload,
-        "cwasi:calls/calls.started-call": super::calls::StartedCall,
+        "cwasi:calls/types.payload": super::resources::GuestPayload,
+        "cwasi:calls/calls.started-call": super::resources::StartedCall,
     },
 });

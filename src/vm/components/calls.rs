@@ -10,15 +10,11 @@ use cwasi_wire::envelope::Join;
 use wasmtime::component::Resource;
 
 use super::bindings::cwasi::calls::{calls, context, types};
-use super::payload::GuestPayload;
+use super::resources::{GuestPayload, StartedCall};
 use super::state::State;
 
 /// Most bytes of one `read`.
 const READ_MAX: u64 = 1 << 31;
-
-/// A call in flight, by the handle of the host.
-#[derive(Debug)]
-pub struct StartedCall(u32);
 
 type Called<T> = Result<T, types::CallError>;
 

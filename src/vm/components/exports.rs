@@ -1,7 +1,8 @@
 //! The exports by which a component is called. Runs in builder and workers.
 
 use cwasi_abi::interfaces::{
-    GROUP_HANDLER, HANDLE_FUNCTION, HANDLER, Interface, PAYLOAD_HANDLER, RUN, RUN_FUNCTION,
+    GROUP_HANDLER, HANDLE_FUNCTION, HANDLER, INCOMING_HANDLER, Interface, PAYLOAD_HANDLER, RUN,
+    RUN_FUNCTION,
 };
 use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex, types};
@@ -12,6 +13,7 @@ pub(super) struct Exports {
     pub(super) handler: Option<ComponentExportIndex>,
     pub(super) payload_handler: Option<ComponentExportIndex>,
     pub(super) group_handler: Option<ComponentExportIndex>,
+    pub(super) incoming_handler: Option<ComponentExportIndex>,
     pub(super) run: Option<ComponentExportIndex>,
     /// All exports, for messages.
     pub(super) names: Vec<String>,
@@ -34,6 +36,7 @@ impl Exports {
             handler: find(HANDLER, HANDLE_FUNCTION),
             payload_handler: find(PAYLOAD_HANDLER, HANDLE_FUNCTION),
             group_handler: find(GROUP_HANDLER, HANDLE_FUNCTION),
+            incoming_handler: find(INCOMING_HANDLER, HANDLE_FUNCTION),
             run: find(RUN, RUN_FUNCTION),
             names,
         }
@@ -41,6 +44,9 @@ impl Exports {
 
     /// True if requests can come.
     pub(super) const fn handles(&self) -> bool {
-        self.handler.is_some() || self.payload_handler.is_some() || self.group_handler.is_some()
+        self.handler.is_some()
+            || self.payload_handler.is_some()
+            || self.group_handler.is_some()
+            || self.incoming_handler.is_some()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use cwasi_abi::context_key::HTTP_METHOD;
 use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN_FUNCTION};
 use cwasi_host_functions::{Host, lossy_text};
 use cwasi_modes::Payload;
@@ -14,12 +15,15 @@ use wasmtime::component::{
 };
 use wasmtime::{Store, Trap as WasmTrap};
 use wasmtime_wasi::I32Exit;
+use wasmtime_wasi_http::WasiHttpCtx;
 
-use super::function::ComponentFunction;
+use super::http;
 use super::lent_host::LentHost;
-use super::payload::GuestPayload;
+use super::program::ComponentProgram;
+use super::requests::NoRequests;
+use super::resources::GuestPayload;
 use super::runtime::block_on;
-use super::state::State;
+use super::state::{MemoryLimit, State};
 use super::stdio::Tail;
 use super::wasi::WasiSettings;
 
@@ -35,7 +39,7 @@ struct GroupPart {
 }
 
 pub struct ComponentInstance {
-    function: Rc<ComponentFunction>,
+    program: Rc<ComponentProgram>,
     store: Store<State>,
     instance: Instance,
     stderr: Tail,
@@ -43,34 +47,34 @@ pub struct ComponentInstance {
 
 impl std::fmt::Debug for ComponentInstance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ComponentInstance")
-            .field("function", &self.function)
-            .finish_non_exhaustive()
+        f.debug_struct("ComponentInstance").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
 impl ComponentInstance {
     pub(super) fn new(
-        function: &Rc<ComponentFunction>,
+        program: &Rc<ComponentProgram>,
         wasi: &WasiSettings,
+        memory_max: Option<u64>,
         host: &mut Host,
     ) -> Result<Self, VmError> {
         let stderr = Tail::default();
         let (wasi, rules) = wasi.context(&stderr)?;
-        let limit = function.limit();
+        let limit = MemoryLimit::new(memory_max);
         let (host_slot, table) = (LentHost::default(), ResourceTable::new());
-        let state = State { host: host_slot, wasi, table, limit, rules };
-        let mut store = Store::new(&function.engine, state);
-        if function.options.memory_max.is_some() {
+        let (http, requests) = (WasiHttpCtx::new(), NoRequests);
+        let state = State { host: host_slot, wasi, http, requests, table, limit, rules };
+        let mut store = Store::new(&program.engine, state);
+        if memory_max.is_some() {
             store.limiter(|state| &mut state.limit);
         }
         // SAFETY:
         // - taken back below, whatever instantiation returns.
         unsafe { store.data_mut().host.lend(host) };
-        let made = block_on(function.instance.instantiate_async(&mut store));
+        let made = block_on(program.instance.instantiate_async(&mut store));
         store.data_mut().host.take_back();
         let instance = made?.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
-        Ok(Self { function: Rc::clone(function), store, instance, stderr })
+        Ok(Self { program: Rc::clone(program), store, instance, stderr })
     }
 
     /// Calls an entry.
@@ -84,14 +88,25 @@ impl ComponentInstance {
         Params: ComponentNamedList + Lower + 'static,
         Return: ComponentNamedList + Lift + Send + Sync + 'static,
     {
-        let Self { store, instance, .. } = self;
+        let instance = self.instance;
+        self.run(name, host, async |store| {
+            let function = instance.get_typed_func::<Params, Return>(&mut *store, entry)?;
+            function.call_async(&mut *store, params).await
+        })
+    }
+
+    /// Runs the component to the end of one call.
+    fn run<T>(
+        &mut self,
+        name: &str,
+        host: &mut Host,
+        call: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<T, GuestStop> {
+        let Self { store, .. } = self;
         // SAFETY:
         // - taken back below, whatever the call returns.
         unsafe { store.data_mut().host.lend(host) };
-        let ended = block_on(async {
-            let function = instance.get_typed_func::<Params, Return>(&mut *store, entry)?;
-            function.call_async(&mut *store, params).await
-        });
+        let ended = block_on(call(&mut *store));
         store.data_mut().host.take_back();
         let trapped = |reason: String| GuestStop::Trapped(Trap { export: name.to_owned(), reason });
         let ended = ended.map_err(|error| trapped(error.to_string()))?;
@@ -125,8 +140,16 @@ impl ComponentInstance {
         payload: &Payload,
         host: &mut Host,
     ) -> Result<Result<Payload, String>, GuestStop> {
-        let function = Rc::clone(&self.function);
-        if let Some(entry) = &function.exports.payload_handler {
+        let program = Rc::clone(&self.program);
+        let exports = &program.exports;
+        let came_by_http = host.value(HTTP_METHOD).is_some_and(|method| !method.is_empty());
+        let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
+        if let Some(entry) = &exports.incoming_handler
+            && (came_by_http || is_only_http)
+        {
+            return self.handle_http(entry, payload, host);
+        }
+        if let Some(entry) = &exports.payload_handler {
             let params = (self.push(payload)?,);
             let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
                 (entry, HANDLE_FUNCTION),
@@ -135,12 +158,30 @@ impl ComponentInstance {
             )?;
             return self.taken(ended);
         }
-        let entry = function.exports.handler.as_ref();
+        let entry = exports.handler.as_ref();
         let entry = entry.ok_or_else(|| unusable("the component handles groups only"))?;
         let bytes = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
         let (ended,) =
             self.call::<_, Handled<Vec<u8>>>((entry, HANDLE_FUNCTION), (bytes,), host)?;
         Ok(ended.map(Payload::Inline))
+    }
+
+    fn handle_http(
+        &mut self,
+        entry: &ComponentExportIndex,
+        payload: &Payload,
+        host: &mut Host,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let body = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
+        let request = match http::request(host, body) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(format!("the request's head is invalid: {error}"))),
+        };
+        let instance = self.instance;
+        let answer = self.run(HANDLE_FUNCTION, host, async |store| {
+            http::handle(store, instance, entry, request).await
+        })?;
+        Ok(answer.map(|response| Payload::Inline(http::answered(host, response))))
     }
 
     fn handle_parts(
@@ -149,8 +190,8 @@ impl ComponentInstance {
         parts: &[(u32, &Payload)],
         host: &mut Host,
     ) -> Result<Result<Payload, String>, GuestStop> {
-        let function = Rc::clone(&self.function);
-        let Some(entry) = &function.exports.group_handler else {
+        let program = Rc::clone(&self.program);
+        let Some(entry) = &program.exports.group_handler else {
             return Ok(Err(
                 "the component has no `cwasi:function/group-handler` for a group".into()
             ));
@@ -169,8 +210,8 @@ impl ComponentInstance {
 
     /// Runs `wasi:cli/run`.
     pub fn run_command(&mut self, host: &mut Host) -> CommandEnd {
-        let function = Rc::clone(&self.function);
-        let Some(entry) = &function.exports.run else {
+        let program = Rc::clone(&self.program);
+        let Some(entry) = &program.exports.run else {
             let reason = "no such export".to_owned();
             return CommandEnd::Trapped(Trap { export: RUN_FUNCTION.to_owned(), reason });
         };

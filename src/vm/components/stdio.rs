@@ -3,10 +3,12 @@
 //! Reading and writing block, as they do for a core module: nothing else runs in the worker.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use nix::errno::Errno;
+use nix::unistd::{isatty, read, write};
 use tokio::io::{AsyncRead, AsyncWrite, empty};
 use wasmtime_wasi::cli::{IsTerminal, StdinStream, StdoutStream};
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
@@ -19,12 +21,12 @@ const STEP_MAX: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stdin;
 
-/// stdout or stderr.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stdout;
+
+/// stderr, whose end may be kept for a caller.
 #[derive(Clone, Debug)]
-pub(super) struct Output {
-    pub(super) fd: BorrowedFd<'static>,
-    pub(super) tail: Option<Tail>,
-}
+pub(super) struct Stderr(pub(super) Tail);
 
 /// The end of what was written.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +63,7 @@ impl Tail {
 
 impl IsTerminal for Stdin {
     fn is_terminal(&self) -> bool {
-        rustix::termios::isatty(rustix::stdio::stdin())
+        isatty(io::stdin()).unwrap_or(false)
     }
 }
 
@@ -87,8 +89,7 @@ impl InputStream for Stdin {
             return Ok(Bytes::new());
         }
         let mut bytes = vec![0; size.min(STEP_MAX)];
-        let read = uninterrupted(|| rustix::io::read(rustix::stdio::stdin(), &mut *bytes));
-        match read.map_err(failed)? {
+        match uninterrupted(|| read(io::stdin(), &mut bytes)).map_err(failed)? {
             0 => Err(StreamError::Closed),
             read => {
                 bytes.truncate(read);
@@ -98,39 +99,31 @@ impl InputStream for Stdin {
     }
 }
 
-impl IsTerminal for Output {
+impl IsTerminal for Stdout {
     fn is_terminal(&self) -> bool {
-        rustix::termios::isatty(self.fd)
+        isatty(io::stdout()).unwrap_or(false)
     }
 }
 
-impl StdoutStream for Output {
+impl StdoutStream for Stdout {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(empty())
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(self.clone())
+        Box::new(*self)
     }
 }
 
 #[wasmtime_wasi::async_trait]
-impl Pollable for Output {
+impl Pollable for Stdout {
     async fn ready(&mut self) {}
 }
 
 #[wasmtime_wasi::async_trait]
-impl OutputStream for Output {
+impl OutputStream for Stdout {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        let mut left = &*bytes;
-        while !left.is_empty() {
-            let written = uninterrupted(|| rustix::io::write(self.fd, left)).map_err(failed)?;
-            if let Some(tail) = &self.tail {
-                tail.add(&left[..written]);
-            }
-            left = &left[written..];
-        }
-        Ok(())
+        write_all(&io::stdout(), &bytes)
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -142,17 +135,62 @@ impl OutputStream for Output {
     }
 }
 
-fn failed(errno: rustix::io::Errno) -> StreamError {
+impl IsTerminal for Stderr {
+    fn is_terminal(&self) -> bool {
+        isatty(io::stderr()).unwrap_or(false)
+    }
+}
+
+impl StdoutStream for Stderr {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(empty())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[wasmtime_wasi::async_trait]
+impl Pollable for Stderr {
+    async fn ready(&mut self) {}
+}
+
+#[wasmtime_wasi::async_trait]
+impl OutputStream for Stderr {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.0.add(&bytes);
+        write_all(&io::stderr(), &bytes)
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(STEP_MAX)
+    }
+}
+
+fn write_all(to: &impl AsFd, mut left: &[u8]) -> StreamResult<()> {
+    while !left.is_empty() {
+        let written = uninterrupted(|| write(to, left)).map_err(failed)?;
+        left = &left[written..];
+    }
+    Ok(())
+}
+
+fn failed(errno: Errno) -> StreamError {
     match errno {
-        rustix::io::Errno::PIPE => StreamError::Closed,
+        Errno::EPIPE => StreamError::Closed,
         errno => StreamError::LastOperationFailed(io::Error::from(errno).into()),
     }
 }
 
-fn uninterrupted<T>(mut run: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+fn uninterrupted<T>(mut run: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
     loop {
         match run() {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::EINTR) => {}
             ended => return ended,
         }
     }

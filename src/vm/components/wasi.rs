@@ -1,14 +1,20 @@
 //! WASI of one component: what its container has. Runs in a worker.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use cwasi_vm::engine::{InstanceSpec, VmError};
 use cwasi_wasi::{SocketNetwork, open_directory};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::unistd::fchdir;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
-use super::network::Rules;
-use super::stdio::{Output, Stdin, Tail};
+use super::rules::Rules;
+use super::stdio::{Stderr, Stdin, Stdout, Tail};
+
+/// The working directory.
+const HERE: &str = ".";
 
 /// What all instances of a worker share.
 #[derive(Debug)]
@@ -69,19 +75,42 @@ impl WasiSettings {
         wasi.allow_blocking_current_thread(true);
         wasi.args(&self.args).envs(&self.env);
         wasi.stdin(Stdin);
-        wasi.stdout(Output { fd: rustix::stdio::stdout(), tail: None });
-        wasi.stderr(Output { fd: rustix::stdio::stderr(), tail: Some(tail.clone()) });
-        for Directory { name, fd, perms } in &self.directories {
-            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            wasi.preopened_dir(path, name, *perms).map_err(|error| VmError::Spec {
-                what: format!("directory {name}"),
-                reason: error.to_string(),
-            })?;
-        }
+        wasi.stdout(Stdout);
+        wasi.stderr(Stderr(tail.clone()));
+        self.preopen(&mut wasi)?;
         let rules = self.network.as_ref().map(|network| Rules::new(network.sockets()));
         if let Some(rules) = &rules {
             rules.apply(&mut wasi);
         }
         Ok((wasi.build(), rules))
+    }
+
+    /// wasmtime-wasi opens directories by a path only, and `/proc/self/fd` is closed to a process that is not dumpable:
+    /// each is opened as `.` from inside.
+    fn preopen(&self, wasi: &mut WasiCtxBuilder) -> Result<(), VmError> {
+        if self.directories.is_empty() {
+            return Ok(());
+        }
+        let refused = |name: &str, reason: String| VmError::Spec {
+            what: format!("directory {name}"),
+            reason,
+        };
+        let enter = |fd: BorrowedFd<'_>, name: &str| {
+            fchdir(fd).map_err(|error| refused(name, error.to_string()))
+        };
+        let here = open(HERE, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
+        let here = here.map_err(|error| refused(HERE, error.to_string()))?;
+        let mut opened = Ok(());
+        for Directory { name, fd, perms } in &self.directories {
+            opened = enter(fd.as_fd(), name).and_then(|()| {
+                let opened = wasi.preopened_dir(HERE, name, *perms);
+                opened.map(|_wasi| ()).map_err(|error| refused(name, error.to_string()))
+            });
+            if opened.is_err() {
+                break;
+            }
+        }
+        enter(here.as_fd(), HERE)?;
+        opened
     }
 }

@@ -7,6 +7,7 @@ use crate::engine::GuestStop;
 use cwasi_host_functions::{Context, Dispatch, Level, LogSink};
 use cwasi_modes::{CallResult, OutgoingPayload};
 use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
 use proptest::prelude::*;
 
 /// A guest whose exports return what the test says.

@@ -1,68 +1,23 @@
-//! Sockets of components: only to destinations of `cwasi.network`, and look-ups by our own resolver. Runs in a worker.
+//! `wasi:sockets/ip-name-lookup` by our own resolver and rules. Runs in a worker.
 //!
-//! wasmtime-wasi asks for each address before it is used. Its own look-up of names would start a thread and ask glibc,
-//! so `wasi:sockets/ip-name-lookup` is ours.
-#![expect(unsafe_code, reason = "wasmtime-wasi wants rules that any thread may ask")]
+//! wasmtime-wasi's would start a thread, ask glibc, and have no rule for single names.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::IpAddr;
 
+use cwasi_vm::sockets::WasiErrno;
 use cwasi_vm::sockets::dns::RecordKind;
-use cwasi_vm::sockets::{Sockets, WasiErrno};
 use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
-use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::bindings::sockets::ip_name_lookup::{
     self, Host, HostResolveAddressStream, ResolveAddressStream,
 };
 use wasmtime_wasi::p2::bindings::sockets::network::{self, ErrorCode, IpAddress, Network};
 use wasmtime_wasi::p2::{DynPollable, Pollable, SocketError, SocketResult, subscribe};
-use wasmtime_wasi::sockets::SocketAddrUse;
 
+use super::rules::Rules;
 use super::state::State;
 
-/// The rules of one component's sockets. Clones share what was looked up.
-#[derive(Clone, Debug)]
-pub(super) struct Rules(Arc<OneThread>);
-
-#[derive(Debug)]
-struct OneThread(Sockets);
-
-// SAFETY:
-// - a worker has one thread, and its runtime runs every future on it: no other one ever asks.
-unsafe impl Send for OneThread {}
-// SAFETY:
-// - as above.
-unsafe impl Sync for OneThread {}
-
-impl Rules {
-    pub(super) fn new(sockets: Sockets) -> Self {
-        Self(Arc::new(OneThread(sockets)))
-    }
-
-    /// Has wasmtime-wasi ask these rules. Without them it refuses every address.
-    pub(super) fn apply(&self, wasi: &mut WasiCtxBuilder) {
-        let rules = self.clone();
-        wasi.socket_addr_check(move |address, purpose| {
-            let allowed = rules.allows(address, purpose);
-            Box::pin(std::future::ready(allowed))
-        });
-    }
-
-    fn allows(&self, address: SocketAddr, purpose: SocketAddrUse) -> bool {
-        let Self(rules) = self;
-        let decided = match purpose {
-            SocketAddrUse::TcpConnect | SocketAddrUse::UdpSend => rules.0.allows(address),
-            // From an address to which it may send.
-            SocketAddrUse::UdpReceive => rules.0.allows(address),
-            SocketAddrUse::TcpBind | SocketAddrUse::UdpBind => rules.0.allows_bind(address),
-            SocketAddrUse::TcpListen | SocketAddrUse::TcpAccept => rules.0.listen(),
-        };
-        decided.is_ok()
-    }
-}
-
 /// Defines `wasi:sockets/ip-name-lookup`, over wasmtime-wasi's.
-pub(super) fn define_look_up(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     ip_name_lookup::add_to_linker::<State, LookUps>(linker, |state| LookUp {
         rules: state.rules.as_ref(),
         table: &mut state.table,
@@ -123,7 +78,7 @@ impl Host for LookUp<'_> {
         let kinds = [RecordKind::A, RecordKind::Aaaa];
         let found = match name.parse::<IpAddr>() {
             Ok(address) => vec![address],
-            Err(_name) => rules.0.0.look_up(&name, &kinds).map_err(error_code)?,
+            Err(_name) => rules.sockets().look_up(&name, &kinds).map_err(error_code)?,
         };
         let answer = self.table.push(Addresses(found.into_iter()))?;
         Ok(Resource::new_own(answer.rep()))

@@ -1,9 +1,13 @@
-//! The resource `payload`: bytes that the host holds for a component. Runs in a worker.
+//! The resources of `cwasi:calls`: payloads, and calls in flight. Runs in a worker.
 
 use cwasi_modes::Payload;
 use cwasi_sys::segment::SegmentError;
 
-/// Behind a handle of a component. Clones share a segment.
+/// A call in flight, by the handle of the host.
+#[derive(Debug)]
+pub struct StartedCall(pub(super) u32);
+
+/// Bytes that the host holds for a component. Clones share a segment.
 #[derive(Clone, Debug)]
 pub struct GuestPayload(pub(super) Payload);
 
