@@ -5,7 +5,7 @@ use wasip2::exports::http::incoming_handler::Guest;
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{
     Fields, IncomingBody, IncomingRequest, Method, OutgoingBody, OutgoingRequest, OutgoingResponse,
-    ResponseOutparam,
+    ResponseOutparam, Scheme,
 };
 use wasip2::io::streams::StreamError;
 
@@ -60,7 +60,9 @@ fn read(body: IncomingBody) -> Vec<u8> {
 
 fn send() -> String {
     let request = OutgoingRequest::new(Fields::new());
+    let _valid = request.set_scheme(Some(&Scheme::Http));
     let _valid = request.set_authority(Some("127.0.0.1:1"));
+    let _valid = request.set_path_with_query(Some("/"));
     match outgoing_handler::handle(request, None) {
         Ok(response) => {
             response.subscribe().block();
