@@ -11,10 +11,13 @@ TARGET ?=
 MINUTES ?=
 SEED ?=
 BUILT = $(or $(CARGO_TARGET_DIR),target)
-PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi
+PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi
+# WASMEDGE=yes builds and installs the program of the optional engine; `make install` also does when it was built before.
+WASMEDGE ?=
+INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab screenshots book lint deny advisories arm64 miri install clean setup-lint setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab screenshots book lint deny advisories arm64 miri install clean setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -22,8 +25,9 @@ help: ## This list
 setup: ## Install what is missing (Debian 12 or 13, as root)
 	@scripts/setup.sh
 
-build: setup ## Build the runtime (PROFILE=release for speed) and the test bed
-	cargo build $(RELEASE) --bins -p cwasi -p cwasi-cli -p cwasi-testbed
+build: setup ## Build the runtime (PROFILE=release for speed) and the test bed; WASMEDGE=yes: WasmEdge's program, too
+	@$(if $(WASMEDGE),scripts/setup.sh --wasmedge)
+	@scripts/build.sh $(RELEASE) $(if $(WASMEDGE),--wasmedge) -p cwasi-testbed
 
 guests: setup ## Build the test guests
 	@scripts/guests.sh
@@ -44,14 +48,18 @@ soak: setup-tests ## The fault suite for MINUTES=n (30) on three containerds, SE
 test-vm: setup-tests ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
 
-test-kubernetes: setup-tests ## Tests on a Kubernetes cluster of two nodes, which the first run builds (TEST=name for one)
+test-kubernetes: setup-tests setup-static ## Tests on a Kubernetes cluster of two nodes, which the first run builds (TEST=name for one)
 	@PROFILE=$(PROFILE) scripts/kubernetes.sh $(TEST)
 
 test-collector: setup-tests guests ## Exported traces through an OpenTelemetry Collector, which the first run builds
 	@scripts/collector.sh
 
-node-image: build ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release)
-	@PROFILE=$(PROFILE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
+node-image: ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release, WASMEDGE=yes)
+	@scripts/setup.sh --static $(if $(WASMEDGE),--wasmedge)
+	@scripts/build.sh --static $(RELEASE)
+	@$(if $(WASMEDGE),cargo build $(RELEASE) -p cwasi-sandbox-wasmedge)
+	cargo build -p cwasi-testbed
+	@PROFILE=$(PROFILE) WASMEDGE=$(WASMEDGE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
 
 test-arm64: setup-lint setup-tests guests ## Build for 64-bit ARM, and a smoke test in an emulated machine
 	cargo build -p cwasi-testbed
@@ -100,12 +108,17 @@ setup-lint:
 setup-tests:
 	@scripts/setup.sh --tests
 
+setup-static:
+	@scripts/setup.sh --static
+
 setup-video:
 	@scripts/setup.sh --video
 
-install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local)
-	cargo build --release --bins -p cwasi -p cwasi-cli
-	@scripts/install.sh '$(BUILT)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS)
+install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local; WASMEDGE=yes as for build)
+	@$(if $(INSTALL_WASMEDGE),scripts/setup.sh --wasmedge)
+	@scripts/build.sh --release $(if $(INSTALL_WASMEDGE),--wasmedge)
+	@scripts/install.sh '$(BUILT)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS) \
+		$(if $(INSTALL_WASMEDGE),cwasi-sandbox-wasmedge)
 
 clean: ## Remove what was built and run; keeps what set-up unpacked
 	cargo clean

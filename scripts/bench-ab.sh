@@ -29,7 +29,12 @@ build() {
         cd "$1"
         export CARGO_TARGET_DIR=$2
         scripts/guests.sh
-        cargo build --release --bins -p cwasi -p cwasi-cli
+        if [ -e scripts/build.sh ]; then
+            scripts/build.sh --release --wasmedge
+        else
+            # Of before the second engine.
+            cargo build --release --bins -p cwasi -p cwasi-cli
+        fi
         cargo build --release -p cwasi-testbed
         cargo build --release -p cwasi-bench
     )

@@ -12,7 +12,7 @@ effort=${1:?usage: bench.sh run|quick [--case PART-OF-A-NAME]}
 
 "$CHECKOUT/scripts/guests.sh"
 say "building the runtime and the benches (release)"
-cargo build --release --bins -p cwasi -p cwasi-cli
+"$CHECKOUT/scripts/build.sh" --release --wasmedge
 cargo build --release -p cwasi-testbed
 cargo build --release -p cwasi-bench
 code=0

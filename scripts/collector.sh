@@ -30,5 +30,5 @@ build_collector() {
 
 build_collector
 cd "$CHECKOUT"
-cargo build --bins -p cwasi -p cwasi-testbed
+"$CHECKOUT/scripts/build.sh" -p cwasi-testbed
 CWASI_COLLECTOR=$COLLECTOR/collector cargo test --test e2e_traces -- receiver_of_otlp

@@ -39,8 +39,7 @@ esac
 build() {
     say "building the runtime"
     # shellcheck disable=SC2046 # one flag or none
-    cargo build --manifest-path "$CHECKOUT/Cargo.toml" $([ "${PROFILE:-debug}" != release ] || echo --release) \
-        --bins -p cwasi -p cwasi-cli -p cwasi-testbed
+    "$CHECKOUT/scripts/build.sh" $([ "${PROFILE:-debug}" != release ] || echo --release) -p cwasi-testbed
     say "building the functions for wasm32-wasip1"
     (cd "$WORKFLOW" && cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/workflows" \
         "${FUNCTIONS[@]/#/--package=}")

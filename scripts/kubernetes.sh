@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests on a Kubernetes cluster of this checkout: tests/kubernetes/cases/NAME.sh, on two nodes with containerd 2.1 and
-# 1.7, on which deploy/kubernetes has installed the runtime of target/debug (PROFILE=release: target/release).
+# 1.7, on which deploy/kubernetes has installed the static runtime (PROFILE=release: the optimized one).
 #
 #   kubernetes.sh NAME…     these cases; without a name, all of them
 #   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
@@ -20,6 +20,7 @@ source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/tests/kubernetes/programs.sh"
 source "$CHECKOUT/tests/kubernetes/machines.sh"
 source "$CHECKOUT/tests/kubernetes/cluster.sh"
+source "$CHECKOUT/scripts/static.sh"
 source "$CHECKOUT/tests/kubernetes/images.sh"
 source "$CHECKOUT/tests/kubernetes/checks.sh"
 source "$CHECKOUT/tests/kubernetes/installation.sh"

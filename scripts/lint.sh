@@ -24,9 +24,10 @@ for folder in $(workspaces); do
         if guests_only "$folder"; then
             cargo clippy --workspace --target "$(guest_target "$folder")" --target-dir "$TARGET_DIR/guests" -- -D warnings
         else
-            cargo clippy --workspace --all-targets --target-dir "$TARGET_DIR/host" -- -D warnings
+            target_dir=$(host_target_dir "$folder")
+            cargo clippy --workspace --all-targets --target-dir "$target_dir" -- -D warnings
             # Fuzz targets have no readers of their documentation.
-            [ "$folder" = fuzz ] || cargo doc --workspace --no-deps --document-private-items --target-dir "$TARGET_DIR/host"
+            [ "$folder" = fuzz ] || cargo doc --workspace --no-deps --document-private-items --target-dir "$target_dir"
         fi
     )
 done

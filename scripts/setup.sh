@@ -4,18 +4,21 @@
 # - Build dependencies come as ordinary packages; nothing is removed or started.
 # - containerd, runc, busybox, Redis and what only tests need are only unpacked, below .cwasi/: their packages would
 #   start services or replace what the machine has.
-# - WasmEdge 0.14.1 is Debian 13's package; Debian 12 gets Debian 13 as an extra source with a low priority.
-#   Set WASMEDGE_INCLUDE_DIR and WASMEDGE_LIB_DIR to use one from elsewhere.
+# - No package comes from another Debian release, but for the optional engine WasmEdge: its 0.14.1 is Debian 13's
+#   package, and Debian 12 gets Debian 13 as an extra source with a low priority. Set WASMEDGE_INCLUDE_DIR and
+#   WASMEDGE_LIB_DIR to use one from elsewhere.
 #
 # Before it changes anything, it lists all that it will install. Without an argument that is what the build and the
 # documentation's pages need. Besides:
 #
 #   --check      only says what is missing (exit code 1 when something is)
-#   --tests      what the tests need: further packages, two more containerds (one is built, with Go), Valkey, NSD, a
-#                registry of images
+#   --wasmedge   the engine WasmEdge, and libclang, with which its bindings are made
+#   --static     what `build.sh --static` needs: musl for C, and Rust's standard library with it
+#   --tests      what the tests need: WasmEdge, further packages, two more containerds (one is built, with Go), Valkey,
+#                NSD, a registry of images
 #   --languages  the same, and the toolchains of the languages that docs/languages.md shows
 #   --video      ffmpeg, which the demo films with, as the tests do
-#   --lint       builds and installs the tools of the other checks (tools.sh)
+#   --lint       WasmEdge, and the tools of the other checks, which it builds (tools.sh)
 #   --browser    Chromium for screenshots.sh
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
@@ -23,6 +26,7 @@ source "$CHECKOUT/scripts/unpacked.sh"
 source "$CHECKOUT/scripts/languages.sh"
 source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/scripts/containerd.sh"
+source "$CHECKOUT/scripts/static.sh"
 source "$CHECKOUT/scripts/tools.sh"
 
 WASMEDGE_VERSION=0.14.1
@@ -51,8 +55,11 @@ missing_packages() {
     [ -n "${PROTOC:-}" ] || command -v protoc >/dev/null || echo protobuf-compiler
     [ -z "$wants_browser" ] || command -v chromium >/dev/null || echo "chromium fonts-dejavu-core"
     pkg-config --exists libseccomp 2>/dev/null || echo libseccomp-dev
-    # bindgen wants libclang and clang's own headers.
-    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null || echo libclang-dev
+    if [ -n "$wants_wasmedge" ]; then
+        # bindgen wants libclang and clang's own headers.
+        [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null || echo libclang-dev
+    fi
+    [ -z "$wants_static" ] || command -v musl-gcc >/dev/null || echo musl-tools
 }
 
 wasmedge_is_there() {
@@ -135,22 +142,37 @@ install_rust() {
     rustup toolchain install "$channel" --profile minimal -c rustfmt -c clippy "${RUST_TARGETS[@]/#/--target=}" --no-self-update >&2
 }
 
+install_musl() {
+    command -v rustup >/dev/null || die "static programs need rustup (https://rustup.rs)"
+    say "installing Rust's standard library for $STATIC_TARGET"
+    (cd "$CHECKOUT" && rustup target add "$STATIC_TARGET" >&2)
+}
+
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_tests=; wants_languages=; wants_video=; wants_tools=; wants_browser=
+check=; wants_wasmedge=; wants_static=; wants_tests=; wants_languages=; wants_video=; wants_tools=; wants_browser=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
-    --tests) wants_tests=yes ;;
+    --wasmedge) wants_wasmedge=yes ;;
+    --static) wants_static=yes ;;
+    --tests)
+        wants_tests=yes
+        wants_wasmedge=yes
+        ;;
     --languages)
         wants_tests=yes
+        wants_wasmedge=yes
         wants_languages=yes
         UNPACKED+=("${UNPACKED_FOR_LANGUAGES[@]}")
         ;;
     --video) wants_video=yes ;;
-    --lint) wants_tools=yes ;;
+    --lint)
+        wants_tools=yes
+        wants_wasmedge=yes
+        ;;
     --browser) wants_browser=yes ;;
-    *) die "unknown argument $argument: use --browser, --check, --languages, --lint, --tests, --video or none" ;;
+    *) die "unknown argument $argument: use --browser, --check, --languages, --lint, --static, --tests, --video, --wasmedge or none" ;;
     esac
 done
 [ -z "$wants_tests" ] || UNPACKED+=("${UNPACKED_FOR_TESTS[@]}")
@@ -158,7 +180,8 @@ packages=$(missing_packages | tr '\n' ' ')
 unpack=$(missing_unpacked)
 languages=
 if [ -n "$wants_languages" ] && ! languages_are_there; then languages="Zig, node, AssemblyScript"; fi
-wasmedge=; wasmedge_is_there || wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"
+wasmedge=
+if [ -n "$wants_wasmedge" ] && ! wasmedge_is_there; then wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"; fi
 rust=; rust_is_there || rust="Rust $(rust_channel) with targets ${RUST_TARGETS[*]}"
 containerd_2=
 if [ -n "$wants_tests" ] && ! containerd_2_is_there; then containerd_2="containerd $CONTAINERD_2_VERSION"; fi
@@ -168,8 +191,10 @@ if [ -n "$wants_tools" ]; then
     tools=$(missing_tools)
     toolchains=$(missing_toolchains)
 fi
+musl=
+if [ -n "$wants_static" ] && ! static_is_there; then musl="standard library for $STATIC_TARGET"; fi
 
-if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$toolchains" ]; then
+if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$toolchains$musl" ]; then
     say "set-up: everything is there"
     exit 0
 fi
@@ -182,6 +207,7 @@ if [ -n "$wasmedge" ]; then
         "Debian 13, with low priority: $TRIXIE_SOURCE, $TRIXIE_PIN" >&2
 fi
 [ -z "$rust" ] || printf '      toolchain: %s\n' "$rust" >&2
+[ -z "$musl" ] || printf '      toolchain: %s\n' "$musl" >&2
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
 [ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2
 [ -z "$toolchains" ] || printf '      for checks: %s\n' "$(echo $toolchains)" >&2
@@ -201,6 +227,7 @@ if [ -n "$packages" ]; then
 fi
 [ -z "$wasmedge" ] || install_wasmedge
 [ -z "$rust" ] || install_rust
+[ -z "$musl" ] || install_musl
 [ -z "$unpack" ] || unpack_missing
 [ -z "$containerd_2" ] || install_containerd_2
 [ -z "$languages" ] || install_languages

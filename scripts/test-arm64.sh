@@ -12,6 +12,6 @@ unpack_arm64
 say "building the runtime for $ARM64"
 (
     arm64_environment
-    cargo build --target "$ARM64" --bins
+    "$CHECKOUT/scripts/build.sh" --target "$ARM64" --wasmedge
 )
 VM_ARCH=aarch64 exec "$CHECKOUT/scripts/vm.sh" smoke

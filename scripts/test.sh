@@ -11,7 +11,7 @@ cd "$CHECKOUT"
 
 "$CHECKOUT/scripts/guests.sh"
 say "building the runtime and the test bed"
-cargo build --bins -p cwasi -p cwasi-cli -p cwasi-testbed
+"$CHECKOUT/scripts/build.sh" --wasmedge -p cwasi-testbed
 [ "${1-}" != --build ] || exit 0
 if [ $# -gt 0 ]; then
     exec cargo test "${@/#/--test=}"
@@ -20,7 +20,7 @@ for folder in $(workspaces); do
     # Test guests are exercised by the runtime's tests.
     ! guests_only "$folder" || continue
     say "testing $folder"
-    (cd "$folder" && cargo test --workspace --target-dir "$TARGET_DIR/host")
+    (cd "$folder" && cargo test --workspace --target-dir "$(host_target_dir "$folder")")
 done
 say "testing the runtime"
 # All targets, also after a failure: one run names everything that fails.

@@ -14,6 +14,6 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 cd "$CHECKOUT"
-cargo build --quiet --bins -p cwasi -p cwasi-testbed
+"$CHECKOUT/scripts/build.sh" -p cwasi-testbed
 [ $# -gt 0 ] || set -- "${SHELL:-bash}"
 exec "$TARGET_DIR/debug/cwasi-testbed" two-nodes -- "$@"

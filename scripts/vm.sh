@@ -87,7 +87,7 @@ make_root() {
     for applet in $("$STATE_DIR/busybox/bin/busybox" --list); do
         [ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
     done
-    add_programs "$root" "$PROGRAMS_DIR"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox} "${DEBIAN_PROGRAMS[@]}"
+    add_programs "$root" "$PROGRAMS_DIR"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-compiler} "${DEBIAN_PROGRAMS[@]}"
     "$TARGET_DIR/debug/cwasi-testbed" assemble "$CHECKOUT/tests/vm/act.wat" "$root/rootfs/act.wasm"
     install -m 755 "$CHECKOUT/tests/vm/init" "$root/init"
     install -m 644 "$CHECKOUT/tests/vm/$name.sh" "$root/test.sh"
@@ -199,7 +199,7 @@ run_test() {
     grep '^vm-test:' "$log" >&2
 }
 
-for program in "$PROGRAMS_DIR/cwasi-sandbox" "$TARGET_DIR/debug/cwasi-testbed"; do
+for program in "$PROGRAMS_DIR/cwasi-compiler" "$TARGET_DIR/debug/cwasi-testbed"; do
     [ -e "$program" ] || die "there is no $program: make build"
 done
 mkdir -p "$VM_DIR"

@@ -1,7 +1,7 @@
 # The cargo workspaces of the checkout that are not the root one. Sourced.
 #
 # Guests have their own: they are built for wasm32-wasip1, with a lock file of their own. So have the fuzz targets, which
-# are built with coverage.
+# are built with coverage, and wasmtime's compiler (compiler/Cargo.toml says why).
 
 GUEST_TARGET=wasm32-wasip1
 
@@ -15,9 +15,17 @@ guest_target() {
 
 workspaces() {
     local folder
-    for folder in fuzz guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
+    for folder in compiler fuzz guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
         if grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml"; then echo "$folder"; fi
     done
+}
+
+# Where a workspace's programs for the host are built. The compiler's is that of build.sh: Cranelift is built once.
+host_target_dir() {
+    case $1 in
+    compiler) echo "$TARGET_DIR/compiler" ;;
+    *) echo "$TARGET_DIR/host" ;;
+    esac
 }
 
 # True for a workspace that builds for guests only.

@@ -106,7 +106,24 @@ fn the_sandbox_does() {
     assert!(sandbox.contains("libwasmedge"), "{sandbox}");
 }
 
+/// Code that guests reach has no compiler beside it.
+#[test]
+fn workers_of_wasmtime_have_no_compiler_in_their_program() {
+    let has_compiler = |program: &str| {
+        let words = b"cranelift_codegen";
+        let bytes = std::fs::read(engines::program(program)).unwrap();
+        bytes.windows(words.len()).any(|window| window == words)
+    };
+    assert!(has_compiler("cwasi-compiler"));
+    assert!(!has_compiler("cwasi-sandbox"));
+}
+
 #[test]
 fn native_code_is_made_for_the_engine_that_is_linked() {
     assert_eq!(engine_version(Engine::Wasmedge), cwasi_wasmedge::VERSION);
+    let lock = include_str!("../Cargo.lock");
+    let wasmtime =
+        format!("name = \"wasmtime\"\nversion = \"{}\"", engine_version(Engine::Wasmtime));
+    assert!(lock.contains(&wasmtime), "{wasmtime}");
+    assert!(include_str!("../compiler/Cargo.lock").contains(&wasmtime), "{wasmtime}");
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use cwasi_config::DEFAULT_ENGINE;
+use cwasi_config::Engine;
 use cwasi_testbed::processes::{Process, descendants};
 use cwasi_testbed::run::{Outcome, Running};
 use cwasi_testbed::scene::{Scene, wait_for};
@@ -14,7 +14,9 @@ use cwasi_testbed::slow_module::slow_module;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Functions of a module that takes a compiler many seconds.
+/// The engine whose compiler takes long: Cranelift is through before it can be watched.
+const ENGINE: Engine = Engine::Wasmedge;
+/// Functions of a module that takes it many seconds.
 const SLOW: u32 = 200;
 /// Settings under which such a module may be compiled.
 const GENEROUS: &str = "locals = 100000000\nmemory = \"6GiB\"\nmemory_total = \"6GiB\"";
@@ -41,7 +43,7 @@ impl Fixture {
         let dir = &self.scene.containerd.ready().dir;
         let (state, cache, cgroup) = (dir.join("cwasi"), self.cache(), &self.cgroup);
         let config = format!(
-            "state_dir = {state:?}\ncache_dir = {cache:?}\n[compile]\ncgroup = {cgroup:?}\n{settings}\n"
+            "state_dir = {state:?}\ncache_dir = {cache:?}\nengine = \"{ENGINE}\"\n[compile]\ncgroup = {cgroup:?}\n{settings}\n"
         );
         fs::write(dir.join("cwasi.toml"), config).unwrap();
     }
@@ -56,8 +58,8 @@ impl Fixture {
     }
 
     fn compilers(&self) -> Vec<Process> {
-        let program = [DEFAULT_ENGINE.compiler_program()];
-        let compiler = [&program[..], DEFAULT_ENGINE.compiler_arguments()].concat().join(" ");
+        let program = [ENGINE.compiler_program()];
+        let compiler = [&program[..], ENGINE.compiler_arguments()].concat().join(" ");
         let mut all = descendants(self.scene.containerd.guard_pid());
         all.retain(|process| process.command.contains(&compiler) && process.state != 'Z');
         all

@@ -1,6 +1,7 @@
 //! End to end on a real containerd: what a single container promises. One test per promise; every test ends
 //! with the check that nothing is left ([`cwasi_testbed::scene`]).
 
+use cwasi_config::Engine;
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, wait_for};
 
 fn scene(name: &str) -> Scene {
@@ -270,13 +271,15 @@ fn another_export_can_be_the_entry() {
 #[test]
 fn functions_run_without_the_compiler_in_their_memory() {
     let scene = scene("llvm");
-    let run = scene.guest("server", "server").annotation("cwasi.role", "secondary");
-    scene.start(run);
-    let init = scene.pid("server");
-    let maps = std::fs::read_to_string(format!("/proc/{init}/maps")).unwrap();
-    assert!(maps.contains("libwasmedge"), "{maps}");
-    assert!(!maps.contains("libLLVM"), "{maps}");
-    scene.remove("server");
+    for engine in Engine::ALL {
+        let run = scene.guest("server", "server").annotation("cwasi.role", "secondary");
+        scene.start(run.annotation("cwasi.engine", engine.name()));
+        let init = scene.pid("server");
+        let maps = std::fs::read_to_string(format!("/proc/{init}/maps")).unwrap();
+        assert_eq!(maps.contains("libwasmedge"), engine == Engine::Wasmedge, "{maps}");
+        assert!(!maps.contains("libLLVM"), "{maps}");
+        scene.remove("server");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Engine of nodes whose configuration names none.
-pub const DEFAULT_ENGINE: Engine = Engine::Wasmedge;
+pub const DEFAULT_ENGINE: Engine = Engine::Wasmtime;
 
 /// The engine of a function (`cwasi.engine`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]

@@ -15,6 +15,8 @@ use nix::errno::Errno;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+/// `MADV_COLLAPSE` of Linux 6.1, which the C library's headers may lack.
+const MADV_COLLAPSE: libc::c_int = 25;
 /// Length of a huge page in bytes.
 pub const HUGE_PAGE: usize = cwasi_abi::HUGE_PAGE as usize;
 /// Most bytes of one memfd that get huge pages at once, whether they will be filled or not.
@@ -115,8 +117,7 @@ impl Aligned {
         }
         // SAFETY:
         // - changes what backs our mapping, not its contents.
-        let refused =
-            unsafe { libc::madvise(self.start.as_ptr().cast(), len, libc::MADV_COLLAPSE) };
+        let refused = unsafe { libc::madvise(self.start.as_ptr().cast(), len, MADV_COLLAPSE) };
         Errno::result(refused).map(drop)
     }
 }

@@ -35,7 +35,9 @@ pub fn bring_up_in(namespace: &Path) -> io::Result<()> {
     };
     // SAFETY:
     // - the request is an `ifreq` with a name that ends with a zero; the kernel writes its flags.
-    asked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &mut request) })?;
+    asked(unsafe {
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &mut request)
+    })?;
     // SAFETY:
     // - the call above has written the flags, and every number is one.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
@@ -43,5 +45,5 @@ pub fn bring_up_in(namespace: &Path) -> io::Result<()> {
     request.ifr_ifru.ifru_flags = flags | up;
     // SAFETY:
     // - as above; the kernel reads the flags.
-    asked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) })
+    asked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &request) })
 }

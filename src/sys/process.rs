@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal};
-use nix::unistd::{ForkResult, Pid, getppid};
+use nix::unistd::{Pid, getppid};
 
 /// First descriptor after stdin, stdout and stderr.
 pub const FIRST_DESCRIPTOR: RawFd = 3;
@@ -51,18 +51,12 @@ impl SingleThreaded {
         }
     }
 
-    /// Forks; the child is a child of this process.
+    /// Forks; the child is a child of this process. No library's fork handler runs in it.
     ///
     /// # Errors
     /// When the kernel refuses (memory, pids limit).
     pub fn fork(self) -> io::Result<Fork> {
-        // SAFETY:
-        // - this process has one thread (the proof), so the child finds every lock free.
-        match unsafe { nix::unistd::fork() } {
-            Ok(ForkResult::Child) => Ok(Fork::Child),
-            Ok(ForkResult::Parent { child }) => Ok(Fork::Parent(child)),
-            Err(errno) => Err(errno.into()),
-        }
+        Self::clone_process(libc::SIGCHLD)
     }
 
     /// Forks; the child is a child of this process's *parent* and ends with the signal that this process
@@ -71,11 +65,15 @@ impl SingleThreaded {
     /// # Errors
     /// When the kernel refuses (memory, pids limit).
     pub fn fork_sibling(self) -> io::Result<Fork> {
-        let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+        Self::clone_process(libc::CLONE_PARENT | libc::SIGCHLD)
+    }
+
+    fn clone_process(flags: libc::c_int) -> io::Result<Fork> {
+        let flags = libc::c_long::from(flags);
         let zero: libc::c_long = 0;
         // SAFETY:
         // - without CLONE_VM and with a null stack this is fork(): the child runs on a copy of our stack.
-        // - this process has one thread (the proof), so the child finds every lock free; what glibc's own
+        // - this process has one thread (only its proof calls this), so the child finds every lock free; what glibc's own
         //   fork adds (thread id in its control block) is read by no call that the child makes.
         let result = unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) };
         match Errno::result(result) {
@@ -175,11 +173,12 @@ pub fn die_with_parent(parent: Pid) -> io::Result<()> {
 /// # Errors
 /// When the kernel refuses.
 pub fn yield_to_others() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
+    // The kernel's `struct sched_param`. musl's function of this name refuses, and its structure has more fields.
+    let priority: libc::c_int = 0;
     // SAFETY:
-    // - `parameters` lives for the call; 0 means this process.
+    // - `priority` lives for the call; 0 means this process.
     Errno::result(unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters)
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority)
     })?;
     // SAFETY:
     // - plain integers; 0 means this process, which always has a priority.

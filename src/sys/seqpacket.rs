@@ -12,9 +12,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag,
-    SockType, UnixAddr, accept4, bind, connect, listen, recv, recvmsg, sendmsg, shutdown, socket,
-    socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, recv, recvmsg, sendmsg, shutdown, socket, socketpair,
 };
 
 use super::clock::{self, Deadline, monotonic_ns, poll_timeout};
@@ -86,8 +85,11 @@ pub fn listener(path: &Path) -> Result<OwnedFd, SocketError> {
         .map_err(SocketError::os("socket"))?;
     let address = UnixAddr::new(path).map_err(SocketError::os("socket address"))?;
     bind(fd.as_raw_fd(), &address).map_err(SocketError::os("bind"))?;
-    let backlog = Backlog::new(BACKLOG).map_err(SocketError::os("backlog"))?;
-    listen(&fd, backlog).map_err(SocketError::os("listen"))?;
+    // nix's bound is that of the C library's headers, which is musl's 128. The kernel's own is `net.core.somaxconn`.
+    // SAFETY:
+    // - plain integers; `fd` is open.
+    Errno::result(unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) })
+        .map_err(SocketError::os("listen"))?;
     Ok(fd)
 }
 

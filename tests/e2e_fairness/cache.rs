@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use cwasi_config::DEFAULT_ENGINE;
+
 use crate::cache_of_its_own::Cache;
 use crate::neighbour::Neighbour;
 
@@ -30,7 +32,7 @@ fn large(number: u32) -> Vec<u8> {
 #[test]
 fn a_full_cache_keeps_its_bound_and_the_neighbours_functions_start() {
     let flooded = crate::scene("fair-cache");
-    let cache = Cache::new(&flooded, &format!("cache_max = {BOUND}"));
+    let cache = Cache::new(&flooded, DEFAULT_ENGINE, &format!("cache_max = {BOUND}"));
     let neighbour = Neighbour::beside(&flooded);
     neighbour.calls(3);
     let calls = neighbour.calls_in_background(100);

@@ -4,31 +4,34 @@ use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::path::PathBuf;
 
+use cwasi_config::Engine;
 use cwasi_testbed::scene::Scene;
 
 /// The cache, until it is dropped.
 pub struct Cache {
     fixture: PathBuf,
     folder: PathBuf,
+    engine: Engine,
 }
 
 impl Cache {
-    /// Groups that start from now on have this cache and these settings of `[compile]`.
-    pub fn new(scene: &Scene, settings: &str) -> Self {
+    /// Groups that start from now on have this engine, this cache and these settings of `[compile]`.
+    pub fn new(scene: &Scene, engine: Engine, settings: &str) -> Self {
         let fixture = scene.containerd.ready().dir.clone();
         let folder = fixture.join("fair-cache").join(&scene.namespace);
         let config = format!(
-            "state_dir = {:?}\ncache_dir = {folder:?}\n[compile]\n{settings}\n",
+            "engine = \"{engine}\"\nstate_dir = {:?}\ncache_dir = {folder:?}\n[compile]\n{settings}\n",
             fixture.join("cwasi")
         );
         fs::write(fixture.join("cwasi.toml"), config).unwrap();
-        Self { fixture, folder }
+        Self { fixture, folder, engine }
     }
 
     /// Compiled modules, with the length of each.
     pub fn entries(&self) -> BTreeMap<PathBuf, u64> {
-        let files = files(self.folder.join("aot"));
-        let modules = files.filter(|file| file.path().extension().is_some_and(|it| it == "so"));
+        let (files, extension) = (files(self.folder.join("aot")), self.engine.native_extension());
+        let modules =
+            files.filter(|file| file.path().extension().is_some_and(|it| it == extension));
         modules.filter_map(|file| Some((file.path(), file.metadata().ok()?.len()))).collect()
     }
 

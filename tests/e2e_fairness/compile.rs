@@ -1,5 +1,6 @@
 //! Compilers: one namespace queues slow modules, and another's small module is compiled when its turn comes.
 
+use cwasi_config::Engine;
 use cwasi_testbed::run::Running;
 use cwasi_testbed::scene::{Scene, wait_for};
 use cwasi_testbed::slow_module::slow_module;
@@ -8,7 +9,7 @@ use crate::cache_of_its_own::Cache;
 
 /// Slow modules that wait at the same time.
 const FLOOD: u32 = 5;
-/// Functions of one of them: some seconds of a compiler.
+/// Functions of one of them: some seconds of WasmEdge's compiler.
 const FUNCTIONS: u32 = 30;
 /// Compilations of the flood that may end while the neighbour waits: the one that runs, and one that another turn began.
 const BEFORE_NEIGHBOUR: usize = 2;
@@ -29,6 +30,7 @@ fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
     let neighbour = Scene::on(flooded.containerd, programs, &namespace, None);
     let cache = Cache::new(
         &flooded,
+        Engine::Wasmedge,
         "jobs = 1\nlocals = 100000000\nmemory = \"6GiB\"\nmemory_total = \"6GiB\"\ncpu_seconds = 600",
     );
     let image = neighbour.import_module("fair-small", &small());

@@ -10,8 +10,8 @@ build_images() {
     say "building the runtime, its guests and images"
     "$CHECKOUT/scripts/guests.sh"
     # shellcheck disable=SC2046 # one flag or none
-    cargo build --manifest-path "$CHECKOUT/Cargo.toml" $([ "$PROFILE" != release ] || echo --release) \
-        --bins -p cwasi -p cwasi-testbed
+    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release)
+    cargo build --manifest-path "$CHECKOUT/Cargo.toml" -p cwasi-testbed
     mkdir -p "$IMAGES"
     for name in "${IMAGE_NAMES[@]}"; do
         "make_${name//-/_}"
@@ -22,7 +22,7 @@ build_images() {
 image() {
     local name=$1
     shift
-    "$TARGET_DIR/$PROFILE/cwasi-testbed" image "$IMAGES/$name.tar" "$@"
+    "$TARGET_DIR/debug/cwasi-testbed" image "$IMAGES/$name.tar" "$@"
 }
 
 make_pause() { image pause localhost/pause:test --file "$PROGRAMS/pause:/pause" --entrypoint /pause; }
@@ -59,7 +59,7 @@ make_guests() {
 # The largest one: only when something of it is new.
 make_cwasi_node() {
     local out=$IMAGES/cwasi-node.tar part
-    for part in "$TARGET_DIR/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi,cwasi-testbed} \
+    for part in "$STATIC_PROGRAMS/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-compiler,cwasi} \
         "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT/deploy/kubernetes/node/node.sh"; do
         [ "$out" -nt "$part" ] || { "$CHECKOUT/scripts/node-image.sh" "$out"; return; }
     done

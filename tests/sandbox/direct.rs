@@ -20,7 +20,7 @@ use crate::fixture::{Fixture, WAIT, descriptors_of, eventually};
 use crate::frames::{receive_frame, send_frame};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
-use crate::secondary::{IDLE_DESCRIPTORS, call as large_call};
+use crate::secondary::{call as large_call, idle_descriptors_len};
 use crate::traced::Held;
 
 /// Longest deadline of a call in milliseconds.
@@ -296,17 +296,17 @@ fn workers_hold_the_connections_that_there_are_and_no_others() {
         for caller in &mut callers {
             assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
         }
-        held(IDLE_DESCRIPTORS + CALLERS);
+        held(idle_descriptors_len() + CALLERS);
         // One that takes another's place has them all.
         kill(Pid::from_raw(function.workers()[1]), Signal::SIGKILL).unwrap();
-        held(IDLE_DESCRIPTORS + CALLERS);
+        held(idle_descriptors_len() + CALLERS);
         callers.truncate(CALLERS / 2);
-        held(IDLE_DESCRIPTORS + CALLERS / 2);
+        held(idle_descriptors_len() + CALLERS / 2);
         for caller in &mut callers {
             assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
         }
         drop(callers);
-        held(IDLE_DESCRIPTORS);
+        held(idle_descriptors_len());
     }
     eventually("descriptors of init", || {
         (function.container.descriptors().len() == before).then_some(())
@@ -334,7 +334,7 @@ fn more_connections_than_workers_share_are_served_all_the_same() {
     // A worker still holds what a call has for the moment after its answer.
     eventually("a worker's share of the connections", || {
         let held = descriptors_of(Pid::from_raw(function.workers()[0])).len();
-        (held <= IDLE_DESCRIPTORS + 1024 / 8).then_some(())
+        (held <= idle_descriptors_len() + 1024 / 8).then_some(())
     });
     function.end();
 }

@@ -17,7 +17,7 @@ use crate::fixture::{Fixture, descriptors_of, eventually};
 use crate::frames::receive_frame;
 use crate::function::{Caller, Function, Outcome, launch};
 use crate::guests::guests;
-use crate::secondary::IDLE_DESCRIPTORS;
+use crate::secondary::{idle_descriptors_len, overflow};
 
 /// Longer than any of these tests waits for a caller.
 pub const LONG_MS: u64 = 20_000;
@@ -222,7 +222,7 @@ fn faults_and_deadlines_of_the_handler_are_every_callers_error_once() {
     };
     for (how, timeout_ms, errno, text) in [
         (b"o", LONG_MS, Errno::Trapped, "out of bounds"),
-        (b"r", LONG_MS, Errno::Trapped, "stack overflow"),
+        (b"r", LONG_MS, Errno::Trapped, overflow()),
         (b"x", LONG_MS, Errno::Failed, "exit(3)"),
         (b"f", LONG_MS, Errno::Failed, "deliberate failure"),
         (b"l", SHORT_MS, Errno::Timeout, "deadline"),
@@ -282,7 +282,7 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
     large_group(&mut callers, "first", PARTS);
     let settled = || {
         let now = held(&function);
-        (now[1] == IDLE_DESCRIPTORS && now[2] == 0).then_some(now)
+        (now[1] == idle_descriptors_len() && now[2] == 0).then_some(now)
     };
     let before = eventually("nothing in the worker", settled);
     for round in 0..3 {

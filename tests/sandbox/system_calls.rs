@@ -46,6 +46,7 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "sched_yield",
     "sendmsg",
     "shutdown",
+    "sigaltstack",
     "signalfd4",
     "socketpair",
     "wait4",

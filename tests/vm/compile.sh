@@ -11,26 +11,33 @@ config() {
     printf '[compile]\n%s\n' "$1" >/etc/cwasi/config.toml
 }
 
-# A module of a few bytes for each of $1 functions (19 to 127), with 50,000 local variables each.
+# A number in LEB128, of always five bytes.
+number() {
+    for shift in 0 7 14 21 28; do
+        printf "\\$(printf '%03o' $(($1 >> shift & 127 | (shift < 28 ? 128 : 0))))"
+    done
+}
+
+# A module whose last function calls another one $1 times: the compiler has a function's instructions in memory. Of 18
+# functions, function 16 is called, whose number is the opcode's, so that one byte repeats.
 bomb() {
-    local count=$1 body='\6\1\320\206\3\176\13' zeros='' bodies='' octal length
-    for _ in $(seq "$count"); do zeros=$zeros'\0' bodies=$bodies$body; done
-    octal() { printf '\\%03o' "$1"; }
-    length=$((1 + 7 * count))
+    local length=$((2 * $1 + 2))
     printf '\0asm\1\0\0\0'
     printf '\1\4\1\140\0\0'
-    printf "\\3$(octal $((count + 1)))$(octal "$count")$zeros"
+    printf '\3\23\22' && head -c 18 /dev/zero
     printf '\7\12\1\6_start\0\0'
-    printf "\\12$(octal $((length % 128 + 128)))$(octal $((length / 128)))$(octal "$count")$bodies"
+    printf '\12' && number $((1 + 17 * 3 + 5 + length)) && printf '\22'
+    for _ in $(seq 17); do printf '\2\0\13'; done
+    number $length && printf '\0' && head -c $((2 * $1)) /dev/zero | tr '\0' '\20' && printf '\13'
 }
 
 config 'memory = "1GiB"
-locals = 100000000'
-bomb 100 >/rootfs/slow.wasm
+memory_per_mib = "1MiB"'
+bomb 400000 >/rootfs/slow.wasm
 ctr run --rm --runtime io.containerd.cwasi.v1 --rootfs /rootfs slow /slow.wasm >/slow.log 2>&1 &
 client=$!
 wait_for "a compiler in its cgroup" compiling
-grep -q cwasi-sandbox "/proc/$pid/cmdline" || fail "$pid is no compiler"
+grep -q cwasi-compiler "/proc/$pid/cmdline" || fail "$pid is no compiler"
 [ "$(cat $ALL/*/pids.max)" = 32 ] || fail "processes of a compiler: $(cat $ALL/*/pids.max)"
 # In MiB: a little more than what is set, for the module's size; for all compilers half of the machine.
 [ $(($(cat $ALL/*/memory.max) >> 20)) = 1024 ] || fail "memory of a compiler: $(cat $ALL/*/memory.max)"
@@ -44,8 +51,9 @@ wait_for "the compiler to end with its container" gone
 ctr container rm slow >/dev/null 2>&1
 say "a compiler ends with its container"
 
-config 'memory = "64MiB"'
-bomb 19 >/rootfs/bomb.wasm
+config 'memory = "64MiB"
+memory_per_mib = "1MiB"'
+bomb 200000 >/rootfs/bomb.wasm
 function_run bomb /bomb.wasm --rm
 [ "$code" != 0 ] || fail "a compiler has more than its limit"
 for part in 'more than its 64 MiB of memory: raise memory,' '[compile]' /etc/cwasi/config.toml; do

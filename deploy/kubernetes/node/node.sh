@@ -9,9 +9,10 @@ set -eu
 PREFIX=${PREFIX:-/usr/local}
 CONTAINERD_CONFIG=${CONTAINERD_CONFIG:-/etc/containerd/config.toml}
 CONTAINERD_RESTART=${CONTAINERD_RESTART:-systemctl restart containerd}
-# The programs and libraries in the image.
+# The programs in the image; an image with WasmEdge has the last one and its libraries, too.
 DIST=/cwasi
-PROGRAMS="containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox"
+PROGRAMS="containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler"
+WASMEDGE=cwasi-sandbox-wasmedge
 config=/host$CONTAINERD_CONFIG
 drop_in=/host$(dirname "$CONTAINERD_CONFIG")/conf.d/cwasi.toml
 node_config=/host/etc/cwasi/config.toml
@@ -34,12 +35,29 @@ put() {
 }
 
 put_programs() {
-    mkdir -p "/host$PREFIX/bin" "/host$PREFIX/lib/cwasi"
-    # The engine first: a program that is there can run.
-    for file in "$DIST"/lib/*; do put "$file" "/host$PREFIX/lib/cwasi/$(basename "$file")"; done
+    mkdir -p "/host$PREFIX/bin"
+    put_wasmedge
     for program in $PROGRAMS; do put "$DIST/bin/$program" "/host$PREFIX/bin/$program"; done
     on_host "$PREFIX/bin/cwasi-sandbox" --version >/dev/null || fail "$PREFIX/bin/cwasi-sandbox does not" \
+        "run on this node: the image is for another architecture than $(uname -m)"
+}
+
+put_wasmedge() {
+    if [ ! -e "$DIST/bin/$WASMEDGE" ]; then
+        remove_wasmedge
+        return
+    fi
+    mkdir -p "/host$PREFIX/lib/cwasi"
+    # The engine first: a program that is there can run.
+    for file in "$DIST"/lib/*; do put "$file" "/host$PREFIX/lib/cwasi/$(basename "$file")"; done
+    put "$DIST/bin/$WASMEDGE" "/host$PREFIX/bin/$WASMEDGE"
+    on_host "$PREFIX/bin/$WASMEDGE" --version >/dev/null || fail "$PREFIX/bin/$WASMEDGE does not" \
         "run on this node: its glibc is older than that of the machine where this image was built"
+}
+
+remove_wasmedge() {
+    rm -f "/host$PREFIX/bin/$WASMEDGE"
+    rm -rf "/host$PREFIX/lib/cwasi"
 }
 
 put_node_config() {
@@ -146,7 +164,8 @@ uninstall() {
     remove_handler
     restart_containerd
     for program in $PROGRAMS; do rm -f "/host$PREFIX/bin/$program"; done
-    rm -rf "/host$PREFIX/lib/cwasi" /host/var/lib/cwasi/aot /host/run/cwasi
+    remove_wasmedge
+    rm -rf /host/var/lib/cwasi/aot /host/run/cwasi
     if grep -qsxF "$OURS" "$node_config"; then rm "$node_config"; fi
     say "uninstalled"
 }

@@ -65,7 +65,10 @@ fn fork_worker<M: Module>(
     let init = getpid();
     match sandbox.threads.fork()? {
         Fork::Parent(pid) => Ok((pid, ours)),
-        Fork::Child => worker::enter(sandbox, init, theirs, setup),
+        Fork::Child => {
+            sandbox.module.forked();
+            worker::enter(sandbox, init, theirs, setup)
+        }
     }
 }
 

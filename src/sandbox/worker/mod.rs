@@ -119,7 +119,7 @@ fn live<M: Module>(
 
 /// Closes all descriptors but stdio, the socket to init, the function's log, what the setup has, and the broker, which
 /// it returns.
-fn set_up<M>(
+fn set_up<M: Module>(
     sandbox: &Sandbox<M>,
     parent: Pid,
     socket: &OwnedFd,
@@ -131,6 +131,7 @@ fn set_up<M>(
     let (broker, log) = (sandbox.broker.try_clone()?, stderr::log());
     let mut keep = vec![broker.as_fd(), socket.as_fd()];
     keep.extend(log.iter().map(|log| log.as_fd()));
+    keep.extend(sandbox.module.descriptors());
     if let Some(setup) = setup {
         for connection in &mut setup.connections {
             // Init's own value is never dropped here, and so would not be closed with the connection.

@@ -4,7 +4,8 @@
 //! 2,400 page faults and 10 MB of private memory for unused relocations. The zygote preloads the stub
 //! (`src/shim/llvm_stub.rs`), and the dynamic linker uses it instead of the LLVM that `libwasmedge` names.
 //!
-//! If the engine contains LLVM, or the machine has no binutils, the file is empty: then there is no stub.
+//! If the machine has no WasmEdge, or an engine that contains LLVM, or no binutils, the file is empty: then there is no
+//! stub.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -16,6 +17,8 @@ use std::process::Command;
 
 /// Name of the result in Cargo's output folder.
 const NAME: &str = "llvm-stub.so";
+/// File of the engine in the folder of its libraries.
+const ENGINE: &str = "libwasmedge.so";
 /// How LLVM's library, its symbols and their versions begin.
 const LIBRARY: &str = "libLLVM";
 const VERSION: &str = "LLVM_";
@@ -26,18 +29,22 @@ const AT_EXIT: &str = "_ZN4llvm17deallocate_bufferEPvmm";
 pub fn write() {
     println!("cargo::rerun-if-env-changed=WASMEDGE_LIB_DIR");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(NAME);
-    let made = engine().is_some_and(|engine| {
-        println!("cargo::rerun-if-changed={}", engine.display());
-        build(&engine, &out).is_some()
-    });
-    if !made {
-        println!("cargo::warning=no LLVM stub: functions start slower and take more memory");
+    let engine = engine();
+    if engine.as_deref().and_then(|engine| build(engine, &out)).is_none() {
         fs::write(&out, b"").expect("cargo's output folder can be written");
+        if engine.is_some() {
+            println!("cargo::warning=no LLVM stub: WasmEdge starts slower and takes more memory");
+        }
     }
 }
 
+/// WasmEdge's library, where it is or may be installed later.
 fn engine() -> Option<PathBuf> {
-    let library = PathBuf::from(env::var_os("WASMEDGE_LIB_DIR")?).join("libwasmedge.so");
+    let folder = PathBuf::from(env::var_os("WASMEDGE_LIB_DIR")?);
+    let library = folder.join(ENGINE);
+    // Cargo takes a file that is not there for one that always changes.
+    let watched = [&library, &folder].into_iter().find(|path| path.exists())?;
+    println!("cargo::rerun-if-changed={}", watched.display());
     library.exists().then_some(library)
 }
 

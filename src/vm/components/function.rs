@@ -1,8 +1,6 @@
 //! A loaded component, and what its instances share. Runs in builder and workers.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -39,18 +37,17 @@ pub struct ComponentFunction {
 }
 
 impl ComponentFunction {
-    /// Loads native code that our own compiler made of a component. `settings` are the compiler's.
+    /// Loads native code that our own compiler made of a component. `settings` agree with the compiler's.
     ///
     /// # Errors
     /// When the file is not that, or the component imports what this host does not offer.
     pub fn load(
         settings: &dyn Fn() -> Config,
         path: &Path,
-        file: &File,
         options: ComponentOptions,
     ) -> Result<Self, VmError> {
         let ComponentOptions { memory_max, network, scans_pages } = options;
-        let program = Rc::new(ComponentProgram::load(settings, path, file, scans_pages)?);
+        let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
         Ok(Self { program, memory_max, network, wasi: RefCell::default() })
     }
 
@@ -82,12 +79,6 @@ impl ComponentFunction {
         host: &mut Host,
     ) -> Result<ComponentInstance, VmError> {
         ComponentInstance::new(&self.program, &*self.settings(spec)?, self.memory_max, host)
-    }
-
-    /// The descriptor that wasmtime uses by its number.
-    #[must_use]
-    pub fn descriptor(&self) -> RawFd {
-        self.program.descriptor
     }
 
     fn settings(&self, spec: &InstanceSpec) -> Result<Rc<WasiSettings>, VmError> {

@@ -1,10 +1,6 @@
 //! The code of a component. Runs in builder and workers.
 #![expect(unsafe_code, reason = "executes native code")]
 
-use std::fs::{self, File, Metadata};
-use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use cwasi_abi::interfaces::served_by;
@@ -36,8 +32,6 @@ pub(super) struct ComponentProgram {
     pub(super) engine: Engine,
     pub(super) instance: InstancePre<State>,
     pub(super) exports: Exports,
-    /// The file with native code, which wasmtime uses by its number.
-    pub(super) descriptor: RawFd,
 }
 
 impl std::fmt::Debug for ComponentProgram {
@@ -54,46 +48,30 @@ impl ComponentProgram {
     pub(super) fn load(
         settings: &dyn Fn() -> Config,
         path: &Path,
-        file: &File,
         scans_pages: bool,
     ) -> Result<Self, VmError> {
         let load = |config: &Config| -> Result<_, VmError> {
             let bad = |reason: String| VmError::Artifact { path: path.to_owned(), reason };
             let engine = Engine::new(config).map_err(|_error| VmError::Setup { what: "engine" })?;
-            let expected = lowest_free(file).map_err(|error| bad(error.to_string()))?;
             // SAFETY:
             // - our own compiler made the file, which nobody changes: the condition of `Engine::load_with`.
             let component = unsafe { Component::deserialize_file(&engine, path) };
             let component = component.map_err(|error| bad(format!("{error:#}")))?;
-            let descriptor = opened_at(expected, file).map_err(|error| bad(error.to_string()))?;
-            Ok((component, engine, descriptor))
+            Ok((component, engine))
         };
         // What does not fit into a pool runs without one.
-        let (component, engine, descriptor) =
+        let (component, engine) =
             load(&pooled(settings(), scans_pages)).or_else(|_too_large| load(&settings()))?;
+        let images = component.initialize_copy_on_write_image();
+        images.map_err(|_error| VmError::Setup { what: "images of a component's data" })?;
         check_imports(&engine, &component)?;
         let refused =
             |error: wasmtime::Error| VmError::Instantiate { reason: format!("{error:#}") };
         let linker = linker(&engine).map_err(refused)?;
         let instance = linker.instantiate_pre(&component).map_err(refused)?;
         let exports = Exports::of(&engine, &component);
-        Ok(Self { engine, instance, exports, descriptor })
+        Ok(Self { engine, instance, exports })
     }
-}
-
-/// The number that the next opened file gets. wasmtime opens a component's file itself, and keeps the number.
-fn lowest_free(file: &File) -> io::Result<RawFd> {
-    file.try_clone().map(|copy| copy.as_raw_fd())
-}
-
-/// `number`, if it is open and the same file as `file`.
-fn opened_at(number: RawFd, file: &File) -> io::Result<RawFd> {
-    let identity = |data: Metadata| (data.dev(), data.ino());
-    let opened = fs::metadata(format!("/proc/self/fd/{number}"))?;
-    if identity(opened) == identity(file.metadata()?) {
-        return Ok(number);
-    }
-    Err(io::Error::other("another thread has opened a file at the same time"))
 }
 
 fn pooled(mut config: Config, scans_pages: bool) -> Config {

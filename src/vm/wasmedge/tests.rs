@@ -14,7 +14,7 @@ use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::{GuestStop, Instance, InstanceSpec, Module};
 
-/// Traps on several threads at a time crash the engine (docs/architecture.md), so tests take turns.
+/// Traps on several threads at a time crash the engine (docs/engines.md), so tests take turns.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -10,7 +10,9 @@
 //!   would hand them, or zeros in the place of data, to the next instance.
 //! - Descriptors that wasmtime uses by their number stay open in all processes that fork from the builder's
 //!   ([`Module::descriptors`](cwasi_vm::Module::descriptors)).
-//! - Workers are forked by libc's `fork`: wasmtime opens the child's own page map in a fork handler.
+//! - A forked process first puts its own page map in the place of its parent's
+//!   ([`Module::forked`](cwasi_vm::Module::forked)): from the parent's, the pool would read which pages a request has
+//!   written, and leave them to the next one.
 
 mod any_instance;
 mod code_file;
@@ -33,9 +35,6 @@ use cwasi_wire::control::EmbeddedModule;
 pub use any_instance::WasmtimeInstance;
 pub use instance::CoreInstance;
 pub use module::WasmtimeModule;
-
-/// Version of the engine: a part of the native code's key.
-pub const VERSION: &str = "48.0.8";
 
 #[derive(Debug)]
 pub struct Wasmtime {

@@ -10,11 +10,11 @@ use cwasi_components::{ComponentFunction, ComponentOptions};
 use cwasi_host_functions::Host;
 use cwasi_vm::engine::{InstanceSpec, Module, VmError};
 use cwasi_wasi::{SocketNetwork, WasiTemplate};
-use cwasi_wasmtime_artifact::{Kind, settings};
+use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 
 use super::any_instance::WasmtimeInstance;
-use super::code_file::CodeFile;
+use super::code_file::{CodeFile, data_images, runtime_settings};
 use super::instance::CoreInstance;
 use super::program::Program;
 use super::{Wasmtime, page_map};
@@ -26,7 +26,7 @@ pub struct WasmtimeModule(Loaded);
 #[derive(Debug)]
 enum Loaded {
     Core(CoreModule),
-    Component(Rc<ComponentFunction>),
+    Component { function: ComponentFunction, descriptors: Vec<RawFd> },
 }
 
 #[derive(Debug)]
@@ -53,9 +53,7 @@ impl WasmtimeModule {
                 wasi: RefCell::default(),
                 embedded_wasi: Rc::default(),
             }),
-            Kind::Component if embedded.is_empty() => {
-                Loaded::Component(component(wasmtime, &code)?)
-            }
+            Kind::Component if embedded.is_empty() => component(wasmtime, &code)?,
             Kind::Component => {
                 let reason = "a component embeds no modules".to_owned();
                 return Err(VmError::Instantiate { reason });
@@ -64,13 +62,17 @@ impl WasmtimeModule {
     }
 }
 
-fn component(wasmtime: &Wasmtime, code: &CodeFile<'_>) -> Result<Rc<ComponentFunction>, VmError> {
+fn component(wasmtime: &Wasmtime, code: &CodeFile<'_>) -> Result<Loaded, VmError> {
+    let page_map = page_map::find();
     let options = ComponentOptions {
         memory_max: wasmtime.memory_max,
         network: wasmtime.network.clone(),
-        scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
+        scans_pages: page_map.is_some_and(|(_, scans)| scans),
     };
-    ComponentFunction::load(&settings, code.path, &code.file, options).map(Rc::new)
+    let function = ComponentFunction::load(&runtime_settings, code.path, options)?;
+    let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
+    descriptors.extend(page_map.map(|(number, _)| number));
+    Ok(Loaded::Component { function, descriptors })
 }
 
 impl CoreModule {
@@ -101,7 +103,7 @@ impl Module for WasmtimeModule {
     fn check(&self, entry: &Entry) -> Result<(), VmError> {
         match &self.0 {
             Loaded::Core(core) => core.program.root().interface.check(entry),
-            Loaded::Component(component) => component.check(entry),
+            Loaded::Component { function, .. } => function.check(entry),
         }
     }
 
@@ -116,22 +118,24 @@ impl Module for WasmtimeModule {
                 let made = CoreInstance::new(&core.program, wasi, spec.pool.clone(), host)?;
                 WasmtimeInstance::Core(made)
             }
-            Loaded::Component(component) => {
-                WasmtimeInstance::Component(component.instantiate(spec, host)?)
+            Loaded::Component { function, .. } => {
+                WasmtimeInstance::Component(function.instantiate(spec, host)?)
             }
         })
+    }
+
+    fn forked(&self) {
+        page_map::reopen();
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         // SAFETY:
         // - wasmtime keeps them open as long as the program lives.
         let lent = |number: RawFd| unsafe { BorrowedFd::borrow_raw(number) };
-        match &self.0 {
-            Loaded::Core(core) => core.program.descriptors.iter().copied().map(lent).collect(),
-            Loaded::Component(component) => {
-                let page_map = page_map::find().map(|(number, _)| number);
-                [component.descriptor()].into_iter().chain(page_map).map(lent).collect()
-            }
-        }
+        let descriptors = match &self.0 {
+            Loaded::Core(core) => &core.program.descriptors,
+            Loaded::Component { descriptors, .. } => descriptors,
+        };
+        descriptors.iter().copied().map(lent).collect()
     }
 }

@@ -1,8 +1,10 @@
 //! The descriptor of this process's page map, which wasmtime opens once and keeps by its number. Runs in builder and
 //! workers.
 //!
-//! In a child of `fork`, wasmtime opens the child's own page map and puts it on that number. If the number were closed
-//! before, it would replace whatever has the number then.
+//! A child of `fork` has to have its own page map under that number. wasmtime has a fork handler for it, which ends the
+//! process where neither the page map nor `/dev/null` can be opened, as under a strict seccomp profile. So processes
+//! are forked without fork handlers (`sys::process`), and call [`reopen`].
+#![expect(unsafe_code, reason = "replaces a descriptor that wasmtime owns")]
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -24,6 +26,21 @@ pub(super) fn find() -> Option<(RawFd, bool)> {
         let opened = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
         (opened.file_name() == Path::new(OWN).file_name()).then_some((number, scans))
     })
+}
+
+/// Puts this process's own page map in the place of its parent's. If it cannot be opened, stdin goes there, which answers
+/// no question about pages: the pool resets whole memories then.
+///
+/// # Panics
+/// When neither can be done: instances would see each other's bytes.
+pub(super) fn reopen() {
+    let Some((number, _)) = find() else { return };
+    let own = File::open(OWN).ok();
+    let source = own.as_ref().map_or(libc::STDIN_FILENO, |file| file.as_raw_fd());
+    // SAFETY:
+    // - nothing else has the number of the page map, which is kept as the trait `Module` asks for.
+    let replaced = unsafe { libc::dup3(source, number, libc::O_CLOEXEC) };
+    assert_eq!(replaced, number, "the page map cannot be replaced");
 }
 
 #[cfg(test)]

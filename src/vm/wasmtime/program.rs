@@ -12,14 +12,13 @@ use cwasi_vm::interface::{
     self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
 };
 use cwasi_vm::trampoline::Number;
-use cwasi_wasmtime_artifact::settings;
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
     Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
     Module, ModuleExport, Mutability, PoolingAllocationConfig, ValRaw, ValType,
 };
 
-use super::code_file::{CodeFile, LoadedCode};
+use super::code_file::{CodeFile, LoadedCode, data_images, runtime_settings};
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -109,7 +108,9 @@ impl Program {
         // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
         let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
             Ok(loaded) => loaded,
-            Err(_too_large) => engine(&settings()).and_then(|engine| load_all(engine, &files))?,
+            Err(_too_large) => {
+                engine(&runtime_settings()).and_then(|engine| load_all(engine, &files))?
+            }
         };
         let mut loading = ProgramLoader {
             wasmtime,
@@ -128,8 +129,12 @@ impl Program {
         let root = loading.part("", false, root)?;
         let ProgramLoader { mut parts, linked, composition, .. } = loading;
         parts.push(root);
-        let descriptors = loaded.iter().map(|code| code.descriptor);
-        let descriptors = descriptors.chain(page_map::find().map(|(number, _)| number)).collect();
+        for code in &loaded {
+            let made = code.module.initialize_copy_on_write_image();
+            made.map_err(|_error| VmError::Setup { what: "image of a module's data" })?;
+        }
+        let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
+        descriptors.extend(page_map::find().map(|(number, _)| number));
         let memory_max = usize::try_from(pages_max(wasmtime)).unwrap_or(usize::MAX);
         let memory_max = memory_max.saturating_mul(usize::try_from(PAGE_LEN).unwrap_or(usize::MAX));
         let composition = Rc::new(composition);
@@ -171,7 +176,7 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
         .linear_memory_keep_resident(KEPT)
         .table_keep_resident(KEPT)
         .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
-    let mut config = settings();
+    let mut config = runtime_settings();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     engine(&config)
 }

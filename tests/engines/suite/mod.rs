@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use crate::TESTED;
 
-/// Takes turns: traps on several threads at a time crash WasmEdge (docs/architecture.md).
+/// Takes turns: traps on several threads at a time crash WasmEdge (docs/engines.md).
 fn one_at_a_time() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     (TESTED == Kind::Wasmedge).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))

@@ -457,3 +457,32 @@ fn a_pool_that_is_used_up_leaves_sealed_segments() {
         assert!(sent.token().is_none() && sent.to_vec().unwrap() == sevens(LEN));
     }
 }
+
+/// An instance can end with regions: after a trap, or because its guest releases nothing. wasmtime's pool would hand
+/// them to the next one (FACTS of the engine: `docs/engines.md`).
+#[test]
+fn nothing_that_was_mapped_is_there_for_the_next_instance() {
+    let _turn = one_at_a_time();
+    let built = build(GUEST);
+    let module = load(&built).unwrap();
+    let segment = Segment::copy_of(&sevens(LEN)).unwrap();
+    let mut host = host();
+    for round in 0..4 {
+        let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+        let at = usize::try_from(AT).unwrap();
+        let beyond = at + 2 * usize::try_from(PAGES * PAGE).unwrap();
+        assert!(instance.memory()[at..beyond].iter().all(|byte| *byte == 0), "round {round}");
+        let mut call = |export: &str, params: &[i32]| {
+            instance.call(export, params, &mut host).unwrap().unwrap_or(0)
+        };
+        assert_eq!(call("share", &[AT, PAGES * PAGE]), 0);
+        call("fill", &[AT, PAGES * PAGE, 7]);
+        if round % 2 == 0 {
+            assert_eq!(call("seal", &[AT, LEN]), 0);
+        }
+        let room = u32::try_from(PAGES * PAGE).unwrap();
+        let next = u32::try_from(AT).unwrap() + room;
+        assert!(instance.map((next, room), &segment));
+        instance.memory_mut()[next as usize] = 9;
+    }
+}
