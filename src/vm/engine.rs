@@ -118,7 +118,7 @@ pub trait Module {
     /// When memory runs out or `_initialize` traps or exits.
     fn instantiate(&self, spec: &InstanceSpec, host: &mut Host) -> Result<Self::Instance, VmError>;
 
-    /// Called first in each process that was forked from the one that loaded the module and makes instances.
+    /// Called first in each process that was forked from the one that loaded the module, and keeps it.
     fn forked(&self) {}
 
     /// Descriptors that the engine uses by their number, in all processes that fork from this one.

@@ -2,14 +2,14 @@
 
 /// System calls that a function's seccomp profile must allow. The profile is in force before init runs; containerd's
 /// default profile allows them all. The first line of each group is libcontainer's, between the profile and the start;
-/// `close_range` may be missing, then descriptors are closed one by one, and so may `mincore` and `openat`, without
-/// which every request costs its worker a new instance, and `sched_getaffinity`, without which more workers are woken
+/// `close_range` may be missing, then descriptors are closed one by one, and so may `mincore`, without which requests
+/// cost more, and `sched_getaffinity`, without which more workers are woken
 /// than there are processors.
 ///
 /// The filter that keeps native code of the image out (`sandbox::exec_filter`) is installed before
 /// the profile; in a container with hooks it comes later and needs `seccomp`.
 ///
-/// What a guest does with files and sockets comes on top (`openat`, `newfstatat`, `getdents64`, …).
+/// What a guest does with files and sockets comes on top (`newfstatat`, `getdents64`, …).
 pub const SYSTEM_CALLS: &[&str] = &[
     // libcontainer: tells the builder that it is ready, waits for the start
     "accept4",
@@ -59,6 +59,8 @@ pub const SYSTEM_CALLS: &[&str] = &[
     "madvise",
     "memfd_create",
     "mremap",
+    // the page map of the process
+    "openat",
     "pipe2",
     "pread64",
     "pwrite64",

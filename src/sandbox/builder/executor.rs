@@ -262,6 +262,7 @@ fn enter<M: Module>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> 
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.
     unsafe { close_others(&keep) }?;
+    module.forked();
     stderr::install(FunctionLog::new(log, launch.log_has_times)?);
     Ok(Sandbox { launch, module, threads, broker, receiver, host_paths })
 }

@@ -48,6 +48,8 @@ impl ComponentFunction {
     ) -> Result<Self, VmError> {
         let ComponentOptions { memory_max, network, scans_pages } = options;
         let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
+        // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by then.
+        std::mem::forget(Rc::clone(&program));
         Ok(Self { program, memory_max, network, wasi: RefCell::default() })
     }
 

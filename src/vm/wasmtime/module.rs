@@ -47,12 +47,18 @@ impl WasmtimeModule {
     ) -> Result<Self, VmError> {
         let code = CodeFile::open(artifact)?;
         Ok(Self(match code.trailer.kind {
-            Kind::Module => Loaded::Core(CoreModule {
-                program: Rc::new(Program::load(wasmtime, code, embedded)?),
-                network: wasmtime.network.clone(),
-                wasi: RefCell::default(),
-                embedded_wasi: Rc::default(),
-            }),
+            Kind::Module => {
+                let program = Rc::new(Program::load(wasmtime, code, embedded)?);
+                // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by
+                // then.
+                std::mem::forget(Rc::clone(&program));
+                Loaded::Core(CoreModule {
+                    program,
+                    network: wasmtime.network.clone(),
+                    wasi: RefCell::default(),
+                    embedded_wasi: Rc::default(),
+                })
+            }
             Kind::Component if embedded.is_empty() => component(wasmtime, &code)?,
             Kind::Component => {
                 let reason = "a component embeds no modules".to_owned();
