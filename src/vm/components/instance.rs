@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use cwasi_abi::PAYLOAD_MAX;
 use cwasi_abi::context_key::HTTP_METHOD;
 use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN_FUNCTION};
 use cwasi_host_functions::{Host, lossy_text};
@@ -26,6 +27,12 @@ use super::runtime::block_on;
 use super::state::{MemoryLimit, State};
 use super::stdio::Tail;
 use super::wasi::WasiSettings;
+
+/// Most resources of an instance at a time: files, streams, sockets, payloads, calls.
+const RESOURCES_MAX: usize = 16 * 1024;
+/// Most bytes that one call between host and component copies: a payload, and what goes with it.
+const CALL_BYTES_MAX: usize = (1 << 30) + (16 << 20);
+const _: () = assert!(CALL_BYTES_MAX as u64 > PAYLOAD_MAX);
 
 /// What a handler returns: a response, or text for the caller.
 type Handled<T> = (Result<T, String>,);
@@ -61,10 +68,12 @@ impl ComponentInstance {
         let stderr = Tail::default();
         let (wasi, rules) = wasi.context(&stderr)?;
         let limit = MemoryLimit::new(memory_max);
-        let (host_slot, table) = (LentHost::default(), ResourceTable::new());
+        let (host_slot, mut table) = (LentHost::default(), ResourceTable::new());
+        table.set_max_capacity(RESOURCES_MAX);
         let (http, requests) = (WasiHttpCtx::new(), NoRequests);
         let state = State { host: host_slot, wasi, http, requests, table, limit, rules };
         let mut store = Store::new(&program.engine, state);
+        store.set_hostcall_fuel(CALL_BYTES_MAX);
         if memory_max.is_some() {
             store.limiter(|state| &mut state.limit);
         }
@@ -85,7 +94,7 @@ impl ComponentInstance {
         host: &mut Host,
     ) -> Result<Return, GuestStop>
     where
-        Params: ComponentNamedList + Lower + 'static,
+        Params: ComponentNamedList + Lower,
         Return: ComponentNamedList + Lift + Send + Sync + 'static,
     {
         let instance = self.instance;
@@ -160,7 +169,14 @@ impl ComponentInstance {
         }
         let entry = exports.handler.as_ref();
         let entry = entry.ok_or_else(|| unusable("the component handles groups only"))?;
-        let bytes = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
+        let copied: Vec<u8>;
+        let bytes: &[u8] = match payload {
+            Payload::Inline(bytes) => bytes,
+            Payload::Segment(segment) => {
+                copied = segment.to_vec().map_err(|error| unusable(&error.to_string()))?;
+                &copied
+            }
+        };
         let (ended,) =
             self.call::<_, Handled<Vec<u8>>>((entry, HANDLE_FUNCTION), (bytes,), host)?;
         Ok(ended.map(Payload::Inline))

@@ -104,6 +104,7 @@ fn run_with(guest: &mut Scripted, payload: &Payload) -> Ended {
     match handle(guest, payload, &mut host) {
         HandlerOutcome::Answered(bytes) => Ended::Answered(bytes.to_vec()),
         HandlerOutcome::InPlace(segment) => Ended::Answered(segment.to_vec().unwrap()),
+        HandlerOutcome::Returned(payload) => Ended::Answered(payload.into_vec().unwrap()),
         HandlerOutcome::Failed(message) => Ended::Failed(message),
         HandlerOutcome::Exited(code) => Ended::Exited(code),
         HandlerOutcome::Trapped(trap) => Ended::Trapped(trap),

@@ -139,6 +139,22 @@ fn a_group_needs_its_own_handler() {
 }
 
 #[test]
+fn a_group_handler_gets_numbered_parts() {
+    let (seen, module) = (Seen::default(), load("group"));
+    let mut host = host(&seen);
+    let mut instance = instance(&module, &mut host);
+    let (small, large) = (Payload::Inline(b"a".to_vec()), Segment::copy_of(b"large").unwrap());
+    let large = Payload::Segment(large);
+    let parts = [(0, &small), (2, &large)];
+    let input = HandlerInput::Parts { expected: 3, parts: &parts };
+    let mut kept = InstanceBlocks::default();
+    let handled = reactor::handle_again(&mut instance, &mut kept, input, &mut host);
+    let HandlerOutcome::Returned(response) = handled else { panic!("{handled:?}") };
+    assert_eq!(response.into_vec().unwrap(), b"2 of 3: 0=a 2=large");
+    assert!(request(&module, &mut host, "alone").unwrap_err().contains("groups only"));
+}
+
+#[test]
 fn memory_is_limited() {
     let seen = Seen::default();
     let options = EngineOptions { memory_max: Some(4 << 20), ..EngineOptions::default() };

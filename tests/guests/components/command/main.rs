@@ -43,9 +43,8 @@ fn main() {
 }
 
 fn list(path: &str) -> io::Result<String> {
-    let names = fs::read_dir(path)?.map(|entry| {
-        entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
-    });
+    let names = fs::read_dir(path)?
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names.join(" "))
