@@ -1,4 +1,5 @@
-//! `wasi:http/incoming-handler`: a request of the gateway, or a call by name, whose payload is the body. Runs in a worker.
+//! `wasi:http/incoming-handler`: a request of the gateway, or a call by name, whose payload is the body. Runs in a
+//! worker.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -78,7 +78,7 @@ impl ComponentInstance {
             store.limiter(|state| &mut state.limit);
         }
         // SAFETY:
-        // - taken back below, whatever instantiation returns.
+        // - taken back below, whatever instantiation returns; a panic ends the worker.
         unsafe { store.data_mut().host.lend(host) };
         let made = block_on(program.instance.instantiate_async(&mut store));
         store.data_mut().host.take_back();
@@ -113,7 +113,7 @@ impl ComponentInstance {
     ) -> Result<T, GuestStop> {
         let Self { store, .. } = self;
         // SAFETY:
-        // - taken back below, whatever the call returns.
+        // - taken back below, whatever the call returns; a panic ends the worker.
         unsafe { store.data_mut().host.lend(host) };
         let ended = block_on(call(&mut *store));
         store.data_mut().host.take_back();

@@ -1,4 +1,5 @@
-//! Outgoing requests of `wasi:http` are refused: a component opens sockets, for which there are rules. Runs in a worker.
+//! Outgoing requests of `wasi:http` are refused: a component opens sockets, for which there are rules. Runs in a
+//! worker.
 
 use http::{Request, Response};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpHooks};

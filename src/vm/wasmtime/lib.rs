@@ -1,4 +1,5 @@
-//! The engine wasmtime, without its compiler, for core modules; `components/` runs components. Runs in builder and workers.
+//! The engine wasmtime, without its compiler, for core modules; `components/` runs components. Runs in builder and
+//! workers.
 //!
 //! A fresh instance per request takes a few microseconds: instances come from a pool, which resets only the pages that
 //! a request has written. The builder loads code and makes the pool; only workers make instances.
