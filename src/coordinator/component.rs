@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use cwasi_abi::interfaces::{HANDLERS, RUN, Server, served_by};
+use cwasi_abi::interfaces::{Server, served_by};
 use cwasi_config::Engine;
 use sha2::{Digest, Sha256};
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 
-use super::module::{CheckedModule, ModuleError, list};
+use super::checked_module::{CheckedModule, ModuleError, handles, list, runs};
 
 /// The package whose import lets a component open files.
 const FILES: &str = "wasi:filesystem/";
@@ -73,14 +73,6 @@ pub fn served(import: &str) -> Result<&'static str, &'static str> {
         Some(Server::Sockets) => Ok("the engine, for destinations that cwasi.network allows"),
         None => Err("nobody: a component may import WASI 0.2 and the interfaces of `cwasi:calls`"),
     }
-}
-
-pub(super) fn handles(exports: &[String]) -> bool {
-    exports.iter().any(|export| HANDLERS.iter().any(|handler| handler.is(export)))
-}
-
-pub(super) fn runs(exports: &[String]) -> bool {
-    exports.iter().any(|export| RUN.is(export))
 }
 
 /// Reads and validates a component.

@@ -19,6 +19,7 @@
 
 pub mod aot;
 pub mod bundle;
+mod checked_module;
 mod compile_queue;
 mod compile_slots;
 mod compiled;
