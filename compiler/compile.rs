@@ -1,12 +1,12 @@
-//! Ahead-of-time compilation: a module in, native code out.
+//! Ahead-of-time compilation: a module or component in, native code out.
 
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use cwasi_vm::compile::{CompileError, folder_and_name, os, read};
+use cwasi_vm::compile::{CompileError, WasmBinary, folder_and_name, os, read_any};
 use cwasi_vm::state;
-use cwasi_wasmtime_artifact::{Trailer, settings};
+use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
 use wasmparser::{DataKind, Operator, Parser, Payload};
 use wasmtime::{Engine, OptLevel};
 
@@ -15,21 +15,29 @@ use wasmtime::{Engine, OptLevel};
 /// # Errors
 /// When the module is refused or the file cannot be written.
 pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
-    let bytes = read(wasm)?;
+    let binary = read_any(wasm)?;
     let refused = |error: &dyn std::fmt::Display| CompileError::Engine {
         path: wasm.to_owned(),
         reason: error.to_string(),
     };
     let reserved = |source| CompileError::Reserved { path: wasm.to_owned(), source };
-    let bytes = state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes);
     let mut config = settings();
     config.cranelift_opt_level(OptLevel::Speed);
     let engine = Engine::new(&config).map_err(|error| refused(&format!("{error:#}")))?;
-    let code = engine.precompile_module(&bytes).map_err(|error| refused(&format!("{error:#}")))?;
-    let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
+    let (code, trailer) = match binary {
+        WasmBinary::Module(bytes) => {
+            let bytes = state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes);
+            let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
+            (engine.precompile_module(&bytes), Trailer { kind: Kind::Module, image_end })
+        }
+        WasmBinary::Component(bytes) => {
+            (engine.precompile_component(&bytes), Trailer { kind: Kind::Component, image_end: 0 })
+        }
+    };
+    let code = code.map_err(|error| refused(&format!("{error:#}")))?;
     let (directory, name) = folder_and_name(out)?;
     let unfinished = directory.join(format!(".{name}.{}", std::process::id()));
-    let made = write(&unfinished, &code, Trailer { image_end })
+    let made = write(&unfinished, &code, trailer)
         .and_then(|()| fs::rename(&unfinished, out).map_err(os("rename to", out)));
     if made.is_err() {
         let _nothing = fs::remove_file(&unfinished);
@@ -76,15 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn only_core_modules_are_compiled_and_nothing_is_left() {
-        let component = b"\0asm\x0d\0\x01\0";
-        for bytes in [&b""[..], b"\x7fELF\x02\x01\x01\0", component, b"\0asm\x02\0\0\0"] {
+    fn only_wasm_is_compiled_and_nothing_is_left() {
+        for bytes in [&b""[..], b"\x7fELF\x02\x01\x01\0", b"\0asm\x02\0\0\0"] {
             let (made, files) = compiled(bytes);
             assert!(matches!(made, Err(CompileError::NotWasm { .. })), "{made:?}");
             assert_eq!(files, 1);
         }
         let invalid = wat::parse_str("(module (func (result i32)))").unwrap();
-        for broken in [&b"\0asm\x01\0\0\0\x01\x05"[..], &invalid] {
+        let component = b"\0asm\x0d\0\x01\0\x01\x05";
+        for broken in [&b"\0asm\x01\0\0\0\x01\x05"[..], component, &invalid] {
             let (made, files) = compiled(broken);
             assert!(matches!(made, Err(CompileError::Engine { .. })), "{made:?}");
             assert_eq!(files, 1);
@@ -92,6 +100,13 @@ mod tests {
         let reserved = r#"(module (func (export "cwasi.state")))"#;
         let (made, _) = compiled(&wat::parse_str(reserved).unwrap());
         assert!(matches!(made, Err(CompileError::Reserved { .. })), "{made:?}");
+    }
+
+    #[test]
+    fn the_trailer_names_a_component() {
+        let component = wat::parse_str("(component)").unwrap();
+        let trailer = Trailer { kind: Kind::Component, image_end: 0 };
+        assert_eq!(compiled(&component).0.unwrap(), trailer);
     }
 
     #[test]
@@ -103,7 +118,11 @@ mod tests {
             (r#"(global $g i32 (i32.const 8)) (data (global.get $g) "x")"#, u64::MAX),
         ] {
             let module = wat::parse_str(format!("(module (memory 1) {data})")).unwrap();
-            assert_eq!(compiled(&module).0.unwrap(), Trailer { image_end: end }, "{data}");
+            assert_eq!(
+                compiled(&module).0.unwrap(),
+                Trailer { kind: Kind::Module, image_end: end },
+                "{data}"
+            );
         }
     }
 }

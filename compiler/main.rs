@@ -1,4 +1,4 @@
-//! `cwasi-compiler`: compiles a module to native code for wasmtime. The shim and `cwasi compile` start it.
+//! `cwasi-compiler`: compiles a module or component to native code for wasmtime. The shim and `cwasi compile` start it.
 //!
 //! Cranelift reads untrusted input here, in a process of its own with limits of CPU time and memory. Workers have no
 //! compiler in their program.
@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use cwasi_vm::compile::{CPU_SECONDS_MAX, Limits, MEMORY_MAX, end_with_stdin};
 
-/// Compile a WebAssembly core module to native code. Limits its own CPU time and memory.
+/// Compile a WebAssembly core module or component to native code. Limits its own CPU time and memory.
 #[derive(Debug, Parser)]
 #[command(name = "cwasi-compiler", version)]
 struct Arguments {

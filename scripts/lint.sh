@@ -22,7 +22,7 @@ for folder in $(workspaces); do
         cd "$folder"
         cargo fmt --all --check
         if guests_only "$folder"; then
-            cargo clippy --workspace --target "$GUEST_TARGET" --target-dir "$TARGET_DIR/guests" -- -D warnings
+            cargo clippy --workspace --target "$(guest_target "$folder")" --target-dir "$TARGET_DIR/guests" -- -D warnings
         else
             target_dir=$(host_target_dir "$folder")
             cargo clippy --workspace --all-targets --target-dir "$target_dir" -- -D warnings

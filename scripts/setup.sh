@@ -30,7 +30,7 @@ source "$CHECKOUT/scripts/static.sh"
 source "$CHECKOUT/scripts/tools.sh"
 
 WASMEDGE_VERSION=0.14.1
-RUST_TARGET=wasm32-wasip1
+RUST_TARGETS=(wasm32-wasip1 wasm32-wasip2)
 TRIXIE_SOURCE=/etc/apt/sources.list.d/cwasi-trixie.sources
 TRIXIE_PIN=/etc/apt/preferences.d/cwasi-trixie
 POLICY=/usr/sbin/policy-rc.d
@@ -72,7 +72,11 @@ rust_channel() { sed -n 's/^channel = "\(.*\)"/\1/p' "$CHECKOUT/rust-toolchain.t
 rust_is_there() {
     local sysroot
     sysroot=$(cd "$CHECKOUT" && RUSTUP_AUTO_INSTALL=0 rustc --print sysroot 2>/dev/null) || return 1
-    [ -d "$sysroot/lib/rustlib/$RUST_TARGET" ] && command -v cargo >/dev/null
+    local target
+    for target in "${RUST_TARGETS[@]}"; do
+        [ -d "$sysroot/lib/rustlib/$target" ] || return 1
+    done
+    command -v cargo >/dev/null
 }
 
 # ---- installing ------------------------------------------------------------------------------------
@@ -132,10 +136,10 @@ install_rust() {
     channel=$(rust_channel)
     if ! command -v rustup >/dev/null; then
         command -v rustc >/dev/null || die "no Rust toolchain: install rustup (https://rustup.rs), then run this again"
-        die "this Rust has no target $RUST_TARGET: install rustup (https://rustup.rs), or your distribution's Rust $channel with that target"
+        die "this Rust lacks one of the targets ${RUST_TARGETS[*]}: install rustup (https://rustup.rs), or your distribution's Rust $channel with these targets"
     fi
-    say "installing Rust $channel with target $RUST_TARGET"
-    rustup toolchain install "$channel" --profile minimal -c rustfmt -c clippy -t "$RUST_TARGET" --no-self-update >&2
+    say "installing Rust $channel with targets ${RUST_TARGETS[*]}"
+    rustup toolchain install "$channel" --profile minimal -c rustfmt -c clippy "${RUST_TARGETS[@]/#/--target=}" --no-self-update >&2
 }
 
 install_musl() {
@@ -178,7 +182,7 @@ languages=
 if [ -n "$wants_languages" ] && ! languages_are_there; then languages="Zig, node, AssemblyScript"; fi
 wasmedge=
 if [ -n "$wants_wasmedge" ] && ! wasmedge_is_there; then wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"; fi
-rust=; rust_is_there || rust="Rust $(rust_channel) with target $RUST_TARGET"
+rust=; rust_is_there || rust="Rust $(rust_channel) with targets ${RUST_TARGETS[*]}"
 containerd_2=
 if [ -n "$wants_tests" ] && ! containerd_2_is_there; then containerd_2="containerd $CONTAINERD_2_VERSION"; fi
 tools=; toolchains=

@@ -5,6 +5,14 @@
 
 GUEST_TARGET=wasm32-wasip1
 
+# The target of a guests' workspace: components have their own.
+guest_target() {
+    case $1 in
+    tests/guests/components) echo wasm32-wasip2 ;;
+    *) echo "$GUEST_TARGET" ;;
+    esac
+}
+
 workspaces() {
     local folder
     for folder in compiler fuzz guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do

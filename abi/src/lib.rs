@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod errno;
+pub mod interfaces;
 mod layout;
 mod parts;
 pub mod response_head;

@@ -4,7 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use cwasi_abi::interfaces::{HANDLERS, Interface, RUN};
 use cwasi_abi::{IMPORT_MODULE, export, import};
+use cwasi_coordinator::component::{self, Interfaces};
 use cwasi_coordinator::module::{self as runtime, ModuleError};
 use serde::Serialize;
 use wasmparser::{BinaryReaderError, ExternalKind, Parser, Payload, TypeRef};
@@ -29,8 +31,10 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 pub struct ModuleFacts {
     /// Length in bytes.
     pub bytes: usize,
-    /// `reactor`, `command`, both or neither.
+    /// `reactor`, `command`, both or neither; `component …` for a component.
     pub kind: &'static str,
+    /// Imports and exports are interfaces.
+    pub is_component: bool,
     /// Version of the guest ABI that it uses; `None` if it imports nothing of it.
     pub abi: Option<u32>,
     /// Its imports, in its order.
@@ -44,7 +48,9 @@ pub struct ModuleFacts {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ImportFacts {
+    /// An interface with its version, for a component.
     pub module: String,
+    /// Empty for an interface.
     pub name: String,
     /// Who serves it, or why it is not served.
     pub served: String,
@@ -66,12 +72,17 @@ impl ModuleFacts {
         let mut facts = Self {
             bytes: bytes.len(),
             kind: "neither command nor reactor",
+            is_component: false,
             abi: None,
             imports: Vec::new(),
             exports: Vec::new(),
             memories: Vec::new(),
             refused: runtime::check(bytes, origin).err().map(|error| error.to_string()),
         };
+        if Parser::is_component(bytes) {
+            facts.interfaces(Interfaces::read(bytes)?);
+            return Ok(facts);
+        }
         for payload in Parser::new(0).parse_all(bytes) {
             match payload? {
                 Payload::ImportSection(section) => {
@@ -116,15 +127,45 @@ impl ModuleFacts {
         self.exports.iter().any(|name| name == export)
     }
 
-    /// True if requests go to `cwasi_handle`.
+    /// True if requests go to `cwasi_handle`, or to a component's handler.
     #[must_use]
     pub fn is_reactor(&self) -> bool {
-        self.has(export::HANDLE)
+        self.has(export::HANDLE) || self.has_interface(&HANDLERS)
+    }
+
+    /// True if it exports `_start`, or is a component with `wasi:cli/run`.
+    #[must_use]
+    pub fn is_command(&self) -> bool {
+        self.has(export::START) || self.has_interface(&[RUN])
+    }
+
+    fn has_interface(&self, wanted: &[Interface]) -> bool {
+        let is = |export: &String| wanted.iter().any(|interface| interface.is(export));
+        self.is_component && self.exports.iter().any(is)
+    }
+
+    /// Takes the facts of a component.
+    fn interfaces(&mut self, found: Interfaces) {
+        self.is_component = true;
+        self.kind = match (found.runs(), found.handles()) {
+            (true, true) => "component, command and handler",
+            (true, false) => "component, command",
+            (false, true) => "component, handler",
+            (false, false) => "component, neither command nor handler",
+        };
+        self.exports = found.exports;
+        for import in found.imports {
+            let served = component::served(&import).unwrap_or_else(|nobody| nobody).to_owned();
+            self.imports.push(ImportFacts { module: import, name: String::new(), served });
+        }
     }
 
     /// Modules that it imports from, but for the host's.
     #[must_use]
     pub fn foreign(&self) -> Vec<&str> {
+        if self.is_component {
+            return Vec::new();
+        }
         let mut modules: Vec<_> =
             self.imports.iter().map(|import| import.module.as_str()).collect();
         modules.retain(|module| ![WASI, IMPORT_MODULE].contains(module));

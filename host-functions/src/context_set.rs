@@ -27,32 +27,41 @@ pub fn context_set(
         owned(bytes)
     };
     let (key, value) = (text(key)?, text(value)?);
-    let (key, value) = (key.as_str(), value.as_str());
-    if !is_settable(key, value) {
-        return Err(Errno::InvalidArgument);
-    }
-    let others: usize = host
-        .metadata
-        .iter()
-        .filter(|(known, _)| known != key)
-        .map(|(key, value)| key.len() + value.len())
-        .sum();
-    let position = host.metadata.iter().position(|(known, _)| known == key);
-    if value.is_empty() {
-        if let Some(position) = position {
-            host.metadata.remove(position);
+    host.set_metadata(&key, &value)
+}
+
+impl Host {
+    /// [`context_set`] with Rust's types.
+    ///
+    /// # Errors
+    /// As [`context_set`].
+    pub fn set_metadata(&mut self, key: &str, value: &str) -> Result<(), Errno> {
+        if !is_settable(key, value) {
+            return Err(Errno::InvalidArgument);
         }
-        return Ok(());
+        let others: usize = self
+            .metadata
+            .iter()
+            .filter(|(known, _)| known != key)
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
+        let position = self.metadata.iter().position(|(known, _)| known == key);
+        if value.is_empty() {
+            if let Some(position) = position {
+                self.metadata.remove(position);
+            }
+            return Ok(());
+        }
+        let is_full = position.is_none() && self.metadata.len() >= METADATA_ENTRIES_MAX;
+        if is_full || others + key.len() + value.len() > METADATA_MAX {
+            return Err(Errno::PayloadTooLarge);
+        }
+        match position {
+            Some(position) => value.clone_into(&mut self.metadata[position].1),
+            None => self.metadata.push((key.to_owned(), value.to_owned())),
+        }
+        Ok(())
     }
-    let is_full = position.is_none() && host.metadata.len() >= METADATA_ENTRIES_MAX;
-    if is_full || others + key.len() + value.len() > METADATA_MAX {
-        return Err(Errno::PayloadTooLarge);
-    }
-    match position {
-        Some(position) => value.clone_into(&mut host.metadata[position].1),
-        None => host.metadata.push((key.to_owned(), value.to_owned())),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

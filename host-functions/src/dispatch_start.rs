@@ -6,7 +6,7 @@ use cwasi_abi::{CallOptions, Errno, JOIN_KEY_MAX};
 use crate::calls::InFlight;
 use crate::request_dispatcher::{TargetName, checked, outgoing};
 use crate::text::GuestText;
-use crate::{CallOutcome, GuestMemory, GuestPtr, Host, PagedMemory, Regions, StartedCall, boxed};
+use crate::{CallOutcome, GuestMemory, GuestPtr, Host, PagedMemory, Regions};
 use cwasi_wire::envelope::Join;
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
@@ -119,23 +119,16 @@ fn start<M: PagedMemory>(
         Ok(target) => target,
         Err(error) => return Ok(StartOutcome::Started(InFlight::Ended(Err(error)))),
     };
-    let deadline = host.context.deadline;
     // A part is handled together with others, and an embedded function cannot wait for them.
     if embeds && join.is_none() {
-        match host.dispatch.embedded(target, bytes.len() as u64, deadline) {
+        match host.dispatch.embedded(target, bytes.len() as u64, host.context.deadline) {
             Ok(Some(callee)) => return Ok(StartOutcome::Embedded(callee)),
             Ok(None) => {}
             Err(error) => return Ok(StartOutcome::Started(InFlight::Ended(Err(error)))),
         }
     }
     let payload = outgoing(regions, payload.0, bytes);
-    host.called = true;
-    let started = host.dispatch.start(target, payload, join, deadline);
-    let call = match started.map_err(|_too_many| Errno::TooManyHandles)? {
-        StartedCall::Pending(ticket) => InFlight::Pending(ticket),
-        StartedCall::Ended(ended) => InFlight::Ended(ended.map(boxed)),
-    };
-    Ok(StartOutcome::Started(call))
+    host.start_checked(target, payload, join).map(StartOutcome::Started)
 }
 
 /// The options' group of a fan-in.

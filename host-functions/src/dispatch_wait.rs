@@ -38,7 +38,8 @@ pub fn dispatch_wait(
     }
     #[expect(clippy::cast_possible_truncation, reason = "4")]
     let bytes = memory.slice(handles, count * HANDLE_LEN as u32)?;
-    let wanted = WaitSet::of(host, bytes)?;
+    let handle = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let wanted = WaitSet::of(host, bytes.chunks_exact(HANDLE_LEN).map(handle))?;
     if full(host).is_some() {
         return Err(Errno::TooManyHandles);
     }
@@ -55,31 +56,29 @@ pub fn dispatch_wait(
 /// # Errors
 /// [`Errno::BadHandle`].
 pub fn dispatch_forget(host: &mut Host, handle: u32) -> Result<(), Errno> {
-    match host.calls.remove(handle).ok_or(Errno::BadHandle)? {
-        InFlight::Pending(ticket) => host.dispatch.forget(ticket),
-        InFlight::Ended(_) => {}
-    }
-    Ok(())
+    host.forget(handle)
 }
 
 /// The calls to wait for: running ones, up to the first that ended when it was started.
-struct WaitSet {
+pub(crate) struct WaitSet {
     handles: Vec<u32>,
     pending: Vec<CallTicket>,
     over: bool,
 }
 
 impl WaitSet {
-    /// Looks each of `handles` (little-endian) up once: a fan-out asks again after every answer.
-    fn of(host: &Host, handles: &[u8]) -> Result<Self, Errno> {
-        let count = handles.len() / HANDLE_LEN;
+    /// Looks each of `handles` up once: a fan-out asks again after every answer.
+    pub(crate) fn of(
+        host: &Host,
+        handles: impl ExactSizeIterator<Item = u32>,
+    ) -> Result<Self, Errno> {
+        let count = handles.len();
         let mut wanted = Self {
             handles: Vec::with_capacity(count),
             pending: Vec::with_capacity(count),
             over: false,
         };
-        for handle in handles.chunks_exact(HANDLE_LEN) {
-            let handle = u32::from_le_bytes([handle[0], handle[1], handle[2], handle[3]]);
+        for handle in handles {
             let call = host.calls.get(handle).ok_or(Errno::BadHandle)?;
             if wanted.over {
                 continue;
@@ -94,7 +93,11 @@ impl WaitSet {
     }
 
     /// The first ended call, with its index; frees its handle.
-    fn first_ended(self, host: &mut Host, until: Option<Deadline>) -> Option<(usize, CallOutcome)> {
+    pub(crate) fn first_ended(
+        self,
+        host: &mut Host,
+        until: Option<Deadline>,
+    ) -> Option<(usize, CallOutcome)> {
         let until = if self.over { Some(Deadline::PASSED) } else { until };
         if !self.pending.is_empty()
             && let Some((index, ended)) = host.dispatch.wait(&self.pending, until)

@@ -21,10 +21,8 @@ pub fn emit(
     let outcome = match full(host) {
         Some(outcome) => outcome,
         None => {
-            let deadline = host.context.deadline;
-            let kept = checked(host, &name, bytes)
-                .and_then(|target| host.dispatch.emit(target, bytes, deadline));
-            host.called = true;
+            let kept =
+                checked(host, &name, bytes).and_then(|target| host.emit_checked(target, bytes));
             match kept {
                 Ok(()) => Outcome::default(),
                 Err(error) => keep(host, Err(error)),

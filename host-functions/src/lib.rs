@@ -29,6 +29,7 @@ mod response_read;
 mod responses;
 mod text;
 mod trap_message;
+mod typed;
 
 pub use context::Context;
 pub use context_get::context_get;
@@ -358,7 +359,8 @@ impl Host {
     }
 
     /// The value of a key of [`cwasi_abi::context_key`]; `None` for an unknown key.
-    fn value(&self, key: &str) -> Option<String> {
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<String> {
         if key == TRACEPARENT
             && self.running
             && let Some(traceparent) = self.dispatch.traceparent()

@@ -1,11 +1,11 @@
 //! `request_dispatcher(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`. Runs in a worker.
 
-use cwasi_abi::{Errno, Outcome, PAYLOAD_MAX, TARGET_MAX};
+use cwasi_abi::{Errno, Outcome, TARGET_MAX};
 
 use crate::memory::part;
 use crate::text::GuestText;
 use crate::{CallOutcome, GuestMemory, GuestPtr, Host, PagedMemory, Regions, boxed};
-use cwasi_modes::causes::{Invalid, InvalidName, TooLarge, Unavailable};
+use cwasi_modes::causes::{Invalid, InvalidName};
 use cwasi_modes::{CallError, OutgoingPayload, Payload};
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
@@ -130,13 +130,7 @@ pub(crate) fn checked<'a>(
     payload: &[u8],
 ) -> Result<&'a str, CallError> {
     let target = target_name(name).map_err(Invalid::from)?;
-    let length = payload.len() as u64;
-    if length > PAYLOAD_MAX {
-        return Err(TooLarge::Possible { what: "payload", length }.into());
-    }
-    if !host.running {
-        return Err(Unavailable::NoInvocation.into());
-    }
+    host.check_call(payload.len() as u64)?;
     Ok(target)
 }
 
@@ -153,13 +147,7 @@ pub(crate) fn outgoing<'a, M: PagedMemory>(
 }
 
 fn call(host: &mut Host, target: &str, payload: OutgoingPayload<'_>) -> CallOutcome {
-    host.called = true;
-    let response = host.dispatch.call(target, payload, host.context.deadline)?;
-    let length = response.len();
-    if length > PAYLOAD_MAX {
-        return Err(TooLarge::Possible { what: "response", length }.into());
-    }
-    Ok(boxed(response))
+    host.call_checked(target, payload).map(boxed)
 }
 
 /// What the guest learns about the end of a call.

@@ -76,6 +76,11 @@ pub async fn discover(
     if root.foreign.is_empty() && annotations.embed.is_empty() {
         return Ok(Embedding::default());
     }
+    if root.is_component {
+        let why = "the function is a component, which embeds no modules";
+        let refused = annotations.embed.iter().map(|wish| (wish.module.clone(), why.to_owned()));
+        return Ok(Embedding { refused: refused.collect(), ..Embedding::default() });
+    }
     let failed = |problem: String| EmbeddingError { problems: vec![problem] };
     let images = store.images().await.map_err(failed)?;
     let mut deployments = store.deployments().await.map_err(failed)?;
@@ -244,6 +249,9 @@ impl<S: ImageStore> Walk<'_, S> {
         let bytes = self.store.module(&grant.image, grant.path.as_deref()).await?;
         let origin = format!("the module of image {}", grant.image.name);
         let module = module::check(&bytes, &origin).map_err(|error| error.to_string())?;
+        if module.is_component {
+            return Err(format!("{origin} is a component, which runs in a process of its own"));
+        }
         if let Some(name) = module.sockets.first() {
             return Err(format!("{origin} imports {name}: embedded modules get no sockets"));
         }

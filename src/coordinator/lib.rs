@@ -6,7 +6,7 @@
 //! - [`plan`]: bundle → [`plan::Plan`], the entry point; `error`: its errors.
 //! - [`bundle`]: the OCI configuration; `locate`: where the module is; `mount_points`: where its mounts
 //!   lead; `compiled`: its native code.
-//! - [`module`]: checks of untrusted modules.
+//! - [`module`]: checks of untrusted modules; [`component`]: of components.
 //! - [`embedding`]: modules for the function's VM; [`trust`]: which of them are trusted; `toolchain`: imports that no
 //!   module provides.
 //! - [`home`]: the function that leads the engine back into a caller.
@@ -19,9 +19,11 @@
 
 pub mod aot;
 pub mod bundle;
+mod checked_module;
 mod compile_queue;
 mod compile_slots;
 mod compiled;
+pub mod component;
 pub mod embedding;
 mod error;
 pub mod fingerprint;

@@ -55,6 +55,9 @@ impl ModuleSize {
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
                 Payload::TypeSection(section) => size.types += u64::from(section.count()),
+                Payload::ComponentTypeSection(section) => {
+                    size.types += u64::from(section.count());
+                }
                 Payload::FunctionSection(section) => size.functions += u64::from(section.count()),
                 Payload::CodeSectionEntry(body) => size.body(&body)?,
                 _ => {}

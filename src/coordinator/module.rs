@@ -2,11 +2,12 @@
 //!
 //! The engine would run an ELF file, or the custom section `wasmedge` of any module, as native code.
 //!
-//! Invariant: only core modules (magic and version 1) pass, without that section, and only the result is compiled.
+//! Invariant: only core modules without that section pass, and components ([`super::component`]), which only wasmtime
+//! runs. Only the result is compiled.
 
 use std::collections::BTreeMap;
 
-use cwasi_abi::{IMPORT_MODULE, RESERVED_EXPORTS, export, import};
+use cwasi_abi::{IMPORT_MODULE, RESERVED_EXPORTS, import};
 use sha2::{Digest, Sha256};
 use wasm_encoder::{
     EntityType, ImportSection, Module as Encoder, RawSection, TypeSection, ValType,
@@ -15,121 +16,21 @@ use wasmparser::{
     ExternalKind, FuncType, Import, Parser, Payload, TypeRef, Validator, WasmFeatures,
 };
 
-use super::home::append_home;
-use cwasi_config::Engine;
+pub use super::checked_module::{CheckedModule, MODULE_MAX, ModuleError};
+use super::checked_module::{IMPORTS_SHOWN, list};
+use super::component;
 use cwasi_wire::egress::needs_egress;
 
-/// Largest module in bytes.
-pub const MODULE_MAX: u64 = 128 << 20;
 /// First bytes of every WebAssembly binary.
 pub const MAGIC: &[u8; 4] = b"\0asm";
 /// The custom section that the engine would execute as native code.
 const NATIVE_SECTION: &str = "wasmedge";
 const WASI_MODULE: &str = "wasi_snapshot_preview1";
-/// Most unresolved imports in one message.
-const IMPORTS_SHOWN: usize = 16;
 
-#[derive(Debug, thiserror::Error)]
-pub enum ModuleError {
-    #[error(
-        "{origin} is not a WebAssembly module: it does not start with the magic bytes `\\0asm`{hint}"
-    )]
-    NoModule { origin: String, hint: &'static str },
-    #[error(
-        "{origin} is a WebAssembly component; this runtime runs core modules: build it for wasm32-wasip1 \
-         instead of wasm32-wasip2, or unbundle it"
-    )]
-    Component { origin: String },
-    /// An invalid module, or one with features that the engine does not have.
-    #[error("{origin} is not a valid WebAssembly module: {source}")]
-    Invalid {
-        origin: String,
-        /// The fault and its offset.
-        #[source]
-        source: wasmparser::BinaryReaderError,
-    },
-    #[error("{origin} imports what this host does not provide: {imports}")]
-    Imports {
-        origin: String,
-        /// Their text, comma-separated.
-        imports: String,
-    },
-    #[error("{origin} exports `{name}`, a name that is reserved for the runtime")]
-    Reserved { origin: String, name: String },
-    #[error(
-        "{origin} of {length} bytes is larger than the limit of {MODULE_MAX} bytes for a module"
-    )]
-    TooLarge {
-        origin: String,
-        /// Its length in bytes.
-        length: u64,
-    },
-}
-
-/// A module that may be compiled and run.
-#[derive(Clone, Debug)]
-pub struct CheckedModule {
-    /// The binary without native code.
-    pub bytes: Vec<u8>,
-    /// sha256 of `bytes`, hexadecimal.
-    pub digest: String,
-    pub exports: Vec<String>,
-    /// Imports from modules that are not the host's, as text, by module and name.
-    pub foreign: BTreeMap<String, BTreeMap<String, String>>,
-    /// Imported socket functions that need `cwasi.network`, the first few.
-    pub sockets: Vec<String>,
-    /// True if it had native code, which was dropped.
-    pub dropped_native: bool,
-    /// True if it can open files.
-    pub opens_files: bool,
-}
-
-impl CheckedModule {
-    /// True if the module exports a function of that name.
-    #[must_use]
-    pub fn has_export(&self, name: &str) -> bool {
-        self.exports.iter().any(|export| export == name)
-    }
-
-    /// True if requests go to `cwasi_handle`.
-    #[must_use]
-    pub fn is_reactor(&self) -> bool {
-        self.has_export(export::HANDLE)
-    }
-}
-
-impl CheckedModule {
-    /// Returns the module as `engine` compiles it. For WasmEdge, a module that `embeds` others gets `cwasi.home`.
-    ///
-    /// # Errors
-    /// None for a checked module.
-    pub fn prepared_for(
-        self,
-        engine: Engine,
-        embeds: bool,
-        origin: &str,
-    ) -> Result<Self, ModuleError> {
-        match engine {
-            Engine::Wasmedge if embeds => self.with_home(origin),
-            Engine::Wasmedge | Engine::Wasmtime => Ok(self),
-        }
-    }
-
-    /// Returns the module with the export `cwasi.home` ([`super::home`]).
-    ///
-    /// # Errors
-    /// None for a checked module.
-    pub fn with_home(self, origin: &str) -> Result<Self, ModuleError> {
-        let bytes = append_home(&self.bytes)
-            .map_err(|source| ModuleError::Invalid { origin: origin.to_owned(), source })?;
-        Ok(Self { digest: hex::encode(Sha256::digest(&bytes)), bytes, ..self })
-    }
-}
-
-/// Reads, validates and cleans a module; `origin` names it in errors.
+/// Reads, validates and cleans a module or component; `origin` names it in errors.
 ///
 /// # Errors
-/// When it is not a valid core module, or imports unknown host functions.
+/// When it is not valid, or imports what the host does not have.
 pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     let origin_of = || origin.to_owned();
     let length = bytes.len() as u64;
@@ -140,7 +41,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
         return Err(ModuleError::NoModule { origin: origin_of(), hint: hint(bytes) });
     }
     if Parser::is_component(bytes) {
-        return Err(ModuleError::Component { origin: origin_of() });
+        return component::check(bytes, origin);
     }
     let invalid = |source| ModuleError::Invalid { origin: origin_of(), source };
     Validator::new_with_features(WasmFeatures::WASM2).validate_all(bytes).map_err(invalid)?;
@@ -155,6 +56,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     Ok(CheckedModule {
         digest: hex::encode(Sha256::digest(&bytes)),
         bytes,
+        is_component: false,
         exports: read.exports,
         foreign: read.foreign,
         sockets: read.sockets,
@@ -202,10 +104,7 @@ impl Read {
     }
 
     fn unresolved_list(&self) -> String {
-        let names: Vec<_> =
-            self.unresolved.keys().take(IMPORTS_SHOWN).map(String::as_str).collect();
-        let more = self.unresolved.len() - names.len();
-        if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+        list(&self.unresolved.keys().cloned().collect::<Vec<_>>())
     }
 }
 
@@ -298,6 +197,8 @@ mod tests {
         CodeSection, CustomSection, ExportKind, ExportSection, Function, FunctionSection,
     };
 
+    use cwasi_config::Engine;
+
     use super::*;
 
     fn module(import_from: Option<(&str, &str)>, native: bool) -> Vec<u8> {
@@ -378,7 +279,7 @@ mod tests {
             (b"\x7fELF....".to_vec(), "ELF"),
             (b"(module)".to_vec(), "text"),
             (Vec::new(), "empty"),
-            (b"\0asm\x0d\0\x01\0".to_vec(), "component"),
+            (b"\0asm\x0d\0\x01\0\xff".to_vec(), "not a valid"),
             (b"\0asm\x01\0\0\0\xff".to_vec(), "not a valid"),
             (module(Some(("cwasi", "later")), false), r#"(import "cwasi" "later" (func))"#),
             (reserved, "exports `cwasi.home`, a name that is reserved for the runtime"),

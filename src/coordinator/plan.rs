@@ -10,6 +10,7 @@ use oci_spec::runtime::Spec;
 use super::aot::{AotCache, CompileChild, EntryInUse};
 use super::bundle::{self, function_name, function_spec, load_spec};
 use super::compiled::{CompiledFunction, compile};
+use super::component;
 use super::embedding::{NodeSettings, discover};
 use super::error::PlanError;
 use super::images::ImageStore;
@@ -18,6 +19,7 @@ use super::module::{self, CheckedModule};
 use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
+use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN, RUN_FUNCTION};
 use cwasi_config::Engine;
 use cwasi_config::annotations::FunctionSpec;
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
@@ -109,6 +111,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         mount_points::check(&spec, request.rootfs)?;
         let module = module::check(&found.bytes, &found.origin)?;
+        component::check_engine(&module, engine, &found.origin)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,
                 "native code in the module's custom section `wasmedge` was dropped");
@@ -212,6 +215,18 @@ fn entry(
             all => all.join(", "),
         },
     };
+    if module.is_component {
+        return component_entry(module, role, named).ok_or_else(|| {
+            let (wanted, hint) = match named {
+                Some(named) => (named, ": a component is called by `handle` or `run`"),
+                None if module.is_reactor() => {
+                    (RUN.name, ": it handles requests, start it with cwasi.role=secondary")
+                }
+                None => (RUN.name, " nor a handler of `cwasi:function`"),
+            };
+            missing(wanted, hint)
+        });
+    }
     if named.is_none() && role == Role::Secondary && module.is_reactor() {
         return if module.has_export(export::ALLOC) {
             Ok(Entry::Reactor)
@@ -229,10 +244,21 @@ fn entry(
     Err(missing(wanted, ""))
 }
 
+/// A component's entry: its handler in a secondary, unless `#run` is named or it has none; `None` if it lacks both.
+fn component_entry(module: &CheckedModule, role: Role, named: Option<&str>) -> Option<Entry> {
+    let command = || Entry::Command { export: RUN.name.to_owned() };
+    let handles = role == Role::Secondary && module.is_reactor();
+    match named {
+        None | Some(HANDLE_FUNCTION) if handles => Some(Entry::Reactor),
+        None | Some(RUN_FUNCTION) => module.is_command().then(command),
+        Some(_) => None,
+    }
+}
+
 /// The warning for a module that is both a command and a reactor, when no annotation decides.
 fn doubt(module: &CheckedModule, role: Role, found: &LocatedModule) -> Option<String> {
     use cwasi_abi::export::{HANDLE, START};
-    if !(module.has_export(START) && module.is_reactor()) {
+    if module.is_component || !(module.has_export(START) && module.is_reactor()) {
         return None;
     }
     let LocatedModule { origin, command, .. } = found;

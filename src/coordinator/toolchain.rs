@@ -129,7 +129,8 @@ const TABLE: &[Row] = &[
     Row {
         modules: &["wasi:*", "$root", "[export]*", "cm32p2*", "env:*"],
         names: &[],
-        hint: "it is an interface of the component model: compile for wasm32-wasip1 instead of wasm32-wasip2",
+        hint: "it is an interface of the component model: make a component of the module (`wasm-tools component new`), which \
+               the engine wasmtime runs, or compile for wasm32-wasip1 instead of wasm32-wasip2",
     },
     Row {
         modules: &["*.js", "*.mjs"],

@@ -28,6 +28,8 @@ const EXIT_ABANDONED: i32 = 3;
 
 /// First bytes of a core module, version 1.
 const WASM_HEADER: [u8; 8] = *b"\0asm\x01\0\0\0";
+/// First bytes of a component.
+const COMPONENT_HEADER: [u8; 8] = *b"\0asm\x0d\0\x01\0";
 
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
@@ -39,8 +41,10 @@ pub enum CompileError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} is not a WebAssembly core module", path = .path.display())]
+    #[error("{path} is neither a WebAssembly core module nor a component", path = .path.display())]
     NotWasm { path: PathBuf },
+    #[error("{path} is a component, which needs cwasi.engine=wasmtime", path = .path.display())]
+    Component { path: PathBuf },
     /// The module contains native code.
     #[error(
         "{path} has a custom section `{section}`, which the engine would execute as native code; drop it first", path = .path.display()
@@ -116,15 +120,36 @@ impl Limits {
 /// # Errors
 /// When the file cannot be read, is too large, or is something else.
 pub fn read(wasm: &Path) -> Result<Vec<u8>, CompileError> {
+    match read_any(wasm)? {
+        WasmBinary::Module(bytes) => Ok(bytes),
+        WasmBinary::Component(_) => Err(CompileError::Component { path: wasm.to_owned() }),
+    }
+}
+
+/// A binary by its header.
+#[derive(Debug)]
+pub enum WasmBinary {
+    Module(Vec<u8>),
+    Component(Vec<u8>),
+}
+
+/// Reads a core module or a component.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_any(wasm: &Path) -> Result<WasmBinary, CompileError> {
     let length = fs::metadata(wasm).map_err(os("stat of", wasm))?.len();
     if length > MODULE_MAX {
         return Err(CompileError::TooLarge { path: wasm.to_owned(), length });
     }
     let bytes = fs::read(wasm).map_err(os("read of", wasm))?;
-    if !bytes.starts_with(&WASM_HEADER) {
-        return Err(CompileError::NotWasm { path: wasm.to_owned() });
+    if bytes.starts_with(&WASM_HEADER) {
+        Ok(WasmBinary::Module(bytes))
+    } else if bytes.starts_with(&COMPONENT_HEADER) {
+        Ok(WasmBinary::Component(bytes))
+    } else {
+        Err(CompileError::NotWasm { path: wasm.to_owned() })
     }
-    Ok(bytes)
 }
 
 /// Splits the path of the result into folder and name.

@@ -11,6 +11,9 @@ use cwasi_sys::segment::Segment;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 use cwasi_wire::egress::Egress;
 
+pub use crate::ends::{CommandEnd, GuestStop, Trap};
+use crate::handler::PayloadHandler;
+
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
     /// Largest linear memory of an instance in bytes, rounded down to Wasm pages; `None` = the module's own maximum,
@@ -215,6 +218,11 @@ pub trait Instance {
         Vec::new()
     }
 
+    /// The handler of a component; `None` for a core module.
+    fn payload_handler(&mut self) -> Option<&mut dyn PayloadHandler> {
+        None
+    }
+
     /// Runs a WASI command to its end.
     fn run_command(&mut self, export: &str, host: &mut Host) -> CommandEnd {
         match self.call(export, &[], host) {
@@ -267,31 +275,6 @@ pub enum NotRenewed {
     SharesAtStart,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CommandEnd {
-    /// It returned (0) or called `proc_exit`.
-    Exited(u32),
-    Trapped(Trap),
-}
-
-/// The reason why an export did not return.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GuestStop {
-    /// The guest called `proc_exit`.
-    Exited(u32),
-    Trapped(Trap),
-}
-
-/// A trap: its reason and export. The engine keeps no stack of native code.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("trap in `{export}`: {reason}")]
-pub struct Trap {
-    /// Export that the host had called.
-    pub export: String,
-    /// The engine's words, e.g. `out of bounds memory access`.
-    pub reason: String,
-}
-
 /// A module that cannot be loaded or instantiated.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
@@ -306,6 +289,15 @@ pub enum VmError {
     )]
     Imports {
         /// Each `module.name` with the fault.
+        imports: Vec<String>,
+    },
+    /// A component's imports.
+    #[error(
+        "the component imports interfaces that this host does not offer: {}; a component may import WASI 0.2 and the interfaces of `cwasi:calls` (docs/components.md)",
+        .imports.join(", ")
+    )]
+    Interfaces {
+        /// Each import with the fault.
         imports: Vec<String>,
     },
     #[error("the module does not export {missing}; {hint}")]

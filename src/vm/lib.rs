@@ -4,7 +4,7 @@
 //! Invariant: one thread. The engine's signal handling does not survive traps on several threads.
 //!
 //! - [`compile`]: what every compiler process does.
-//! - [`engine`]: the traits, and the ends of an invocation; independent of the engine.
+//! - [`engine`]: the traits, independent of the engine; `ends`, `handler`: what an invocation gets and how it ends.
 //! - [`reactor`]: the `cwasi_handle` protocol over any engine.
 //! - [`interface`]: what a module imports and exports.
 //! - [`linear_memory`]: a linear memory by its address; [`host_calls`]: the host functions of one VM.
@@ -14,7 +14,9 @@
 //! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
 
 pub mod compile;
+mod ends;
 pub mod engine;
+mod handler;
 pub mod host_calls;
 pub mod image;
 pub mod interface;

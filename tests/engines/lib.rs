@@ -12,6 +12,7 @@ use cwasi_vm::engine::{
     CommandEnd, Engine, EngineOptions, GuestStop, Instance, InstanceSpec, Module, NotRenewed,
     Start, VmError,
 };
+use cwasi_vm::reactor::PayloadHandler;
 use cwasi_wasmedge::{WasmEdge, WasmEdgeInstance, WasmEdgeModule};
 use cwasi_wasmtime::{Wasmtime, WasmtimeInstance, WasmtimeModule};
 use cwasi_wire::control::{EmbeddedModule, Entry};
@@ -165,6 +166,10 @@ impl Instance for AnyInstance {
 
     fn stderr_tail(&mut self) -> Vec<u8> {
         either!(AnyInstance, self, it => it.stderr_tail())
+    }
+
+    fn payload_handler(&mut self) -> Option<&mut dyn PayloadHandler> {
+        either!(AnyInstance, self, it => it.payload_handler())
     }
 
     fn run_command(&mut self, export: &str, host: &mut Host) -> CommandEnd {

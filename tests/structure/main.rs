@@ -21,7 +21,7 @@ use methods::calls_between_files;
 use source::{below, files};
 
 /// The crates below `src`, and which of the workspace's crates each of them may use. Cargo refuses circles.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("sys", &["abi"]),
     ("wire", &["abi"]),
     ("config", &["abi", "wire"]),
@@ -31,11 +31,22 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("content", &["coordinator"]),
     ("dispatcher", &["abi", "modes", "sys", "wire"]),
     ("vm", &["abi", "host-functions", "modes", "sys", "wire"]),
+    ("vm/components", &["abi", "host-functions", "modes", "sys", "vm", "wasi", "wire"]),
     ("vm/wasi", &["host-functions", "vm", "wire"]),
     ("vm/wasmedge", &["abi", "host-functions", "modes", "sys", "vm", "wire"]),
     (
         "vm/wasmtime",
-        &["abi", "host-functions", "modes", "sys", "vm", "wasi", "wasmtime-artifact", "wire"],
+        &[
+            "abi",
+            "components",
+            "host-functions",
+            "modes",
+            "sys",
+            "vm",
+            "wasi",
+            "wasmtime-artifact",
+            "wire",
+        ],
     ),
     ("vm/wasmtime/artifact", &[]),
     ("host", &["abi", "config", "coordinator", "dispatcher", "modes", "networked", "sys", "wire"]),
@@ -45,7 +56,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
 ];
 
 /// Libraries that one crate below `src` uses, and no other; but for wasmtime, on which its compiler has to agree.
-const SOLE_USERS: [(&str, &[&str]); 10] = [
+const SOLE_USERS: [(&str, &[&str]); 11] = [
     ("containerd-client", &["content"]),
     ("containerd-shim", &["shim"]),
     ("libcontainer", &["sandbox"]),
@@ -55,7 +66,8 @@ const SOLE_USERS: [(&str, &[&str]); 10] = [
     ("simple-dns", &["vm"]),
     ("wasmedge-sdk", &["vm/wasmedge"]),
     ("wasmedge-sys", &["vm/wasmedge"]),
-    ("wasmtime", &["vm/wasmtime", "vm/wasmtime/artifact"]),
+    ("wasmtime", &["vm/components", "vm/wasmtime", "vm/wasmtime/artifact"]),
+    ("wasmtime-wasi", &["vm/components"]),
 ];
 
 /// Folders of sources outside of `src`.

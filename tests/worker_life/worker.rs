@@ -213,6 +213,7 @@ impl From<HandlerOutcome<'_>> for Ended {
         match handled {
             HandlerOutcome::Answered(bytes) => Self::Answered(bytes.to_vec()),
             HandlerOutcome::InPlace(segment) => Self::InPlace(segment.to_vec().unwrap()),
+            HandlerOutcome::Returned(payload) => Self::InPlace(payload.into_vec().unwrap()),
             HandlerOutcome::Failed(message) => Self::Failed(message),
             HandlerOutcome::Exited(code) => Self::Exited(code),
             HandlerOutcome::Trapped(trap) => Self::Trapped(trap.to_string()),

@@ -66,6 +66,7 @@ impl Inspect {
 fn print(target: &str, facts: &ModuleFacts) -> Result<(), Failure> {
     output::line(format_args!("{target}: {}, {}", facts.kind, bytes(facts.bytes as u64)))?;
     match facts.abi {
+        _ if facts.is_component => output::line("engine: wasmtime (cwasi.engine)")?,
         Some(version) => output::line(format_args!("guest ABI: version {version}"))?,
         None => output::line("guest ABI: not used")?,
     }
@@ -79,7 +80,11 @@ fn print(target: &str, facts: &ModuleFacts) -> Result<(), Failure> {
     output::line(format_args!("exports: {exports}"))?;
     let mut table = Table::new(["IMPORT", "SERVED BY"]);
     for import in &facts.imports {
-        table.row([format!("{}.{}", import.module, import.name), import.served.clone()]);
+        let name = match import.name.as_str() {
+            "" => import.module.clone(),
+            name => format!("{}.{name}", import.module),
+        };
+        table.row([name, import.served.clone()]);
     }
     if !table.is_empty() {
         output::text(format_args!("\n{table}"))?;

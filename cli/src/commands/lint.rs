@@ -84,14 +84,14 @@ fn modules(function: &Function, findings: &mut Vec<Problem>) {
         return find(findings, function, why);
     }
     match function.role {
-        Role::Primary if !facts.has("_start") => {
+        Role::Primary if !facts.is_command() => {
             find(
                 findings,
                 function,
                 format!("its module is a {}: a primary needs `_start`", facts.kind),
             );
         }
-        Role::Secondary if !facts.is_reactor() && !facts.has("_start") => {
+        Role::Secondary if !facts.is_reactor() && !facts.is_command() => {
             find(findings, function, "its module exports neither `cwasi_handle` nor `_start`");
         }
         _ => {}

@@ -60,6 +60,7 @@ impl Lines {
 
 fn module(bytes: &[u8]) -> CheckedModule {
     CheckedModule {
+        is_component: false,
         bytes: bytes.to_vec(),
         digest: hex::encode(Sha256::digest(bytes)),
         exports: Vec::new(),

@@ -318,7 +318,11 @@ fn answer(launch: &FunctionLaunch, replies: &Replies, handled: HandlerOutcome<'_
         HandlerOutcome::InPlace(segment) if segment.len() <= launch.max_payload => {
             return replies.send_response(OutgoingPayload::from(&segment));
         }
+        HandlerOutcome::Returned(payload) if payload.len() <= launch.max_payload => {
+            return replies.send_response(payload.outgoing());
+        }
         HandlerOutcome::Answered(bytes) => too_large(bytes.len() as u64),
+        HandlerOutcome::Returned(payload) => too_large(payload.len()),
         HandlerOutcome::InPlace(segment) => too_large(segment.len()),
         HandlerOutcome::Failed(message) => CallError::Failed { message },
         HandlerOutcome::Exited(code) => CallError::Failed {

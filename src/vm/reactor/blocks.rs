@@ -120,6 +120,9 @@ pub fn reserve<I: Instance>(
     length: u64,
     host: &mut Host,
 ) -> Result<bool, VmError> {
+    if instance.payload_handler().is_some() {
+        return Ok(true);
+    }
     let asked = response_out(instance, kept, host).and_then(|_| {
         if length > 0 {
             kept.preallocated = Some(block(instance, length, is_paged(length), host)?);

@@ -18,45 +18,11 @@ pub use preallocation::Preallocation;
 use preallocation::is_paged;
 
 use super::engine::{GuestStop, Instance, Trap, no_memory};
+pub use super::handler::{HandlerInput, HandlerOutcome, PayloadHandler};
 use cwasi_modes::Payload;
-use cwasi_sys::segment::Segment;
 
 /// Longest error text of a guest in bytes.
 pub const ERROR_MESSAGE_MAX: usize = 16 * 1024;
-
-/// The payload of a handler.
-#[derive(Clone, Copy, Debug)]
-pub enum HandlerInput<'a> {
-    Whole(&'a Payload),
-    /// The parts of a group, in one block (docs/abi.md).
-    Parts {
-        /// Number of parts in a complete group.
-        expected: u32,
-        /// Number and payload of each present part, ascending.
-        parts: &'a [(u32, &'a Payload)],
-    },
-}
-
-impl<'a> From<&'a Payload> for HandlerInput<'a> {
-    fn from(payload: &'a Payload) -> Self {
-        Self::Whole(payload)
-    }
-}
-
-/// End of a reactor's invocation.
-#[derive(Debug)]
-pub enum HandlerOutcome<'a> {
-    /// A response in the instance's linear memory.
-    Answered(&'a [u8]),
-    /// A response in a region.
-    InPlace(Segment),
-    /// An error of the handler, or a payload too large for the guest's memory.
-    Failed(String),
-    /// The guest called `proc_exit` instead of answering.
-    Exited(u32),
-    /// The guest trapped, or returned pointers outside its memory.
-    Trapped(Trap),
-}
 
 /// Runs `cwasi_handle` on `payload` in a new instance. [`Host::begin`] was called for this invocation.
 pub fn handle<'a, I: Instance>(
@@ -74,7 +40,13 @@ pub fn handle_again<'a, 'i, I: Instance>(
     input: impl Into<HandlerInput<'i>>,
     host: &mut Host,
 ) -> HandlerOutcome<'a> {
-    match run(instance, kept, input.into(), host) {
+    let input = input.into();
+    if let Some(handler) = instance.payload_handler() {
+        kept.use_it();
+        host.handler_begins();
+        return handler.handle(input, host);
+    }
+    match run(instance, kept, input, host) {
         Ok(HandlerReturn { status: 0, response }) => answered(instance, response),
         Ok(HandlerReturn { response, .. }) => {
             let bytes = &instance.memory()[response.start..response.end];

@@ -7,6 +7,7 @@ use crate::engine::GuestStop;
 use cwasi_host_functions::{Context, Dispatch, Level, LogSink};
 use cwasi_modes::{CallResult, OutgoingPayload};
 use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
 use proptest::prelude::*;
 
 /// A guest whose exports return what the test says.
@@ -103,6 +104,7 @@ fn run_with(guest: &mut Scripted, payload: &Payload) -> Ended {
     match handle(guest, payload, &mut host) {
         HandlerOutcome::Answered(bytes) => Ended::Answered(bytes.to_vec()),
         HandlerOutcome::InPlace(segment) => Ended::Answered(segment.to_vec().unwrap()),
+        HandlerOutcome::Returned(payload) => Ended::Answered(payload.into_vec().unwrap()),
         HandlerOutcome::Failed(message) => Ended::Failed(message),
         HandlerOutcome::Exited(code) => Ended::Exited(code),
         HandlerOutcome::Trapped(trap) => Ended::Trapped(trap),

@@ -65,7 +65,7 @@ impl Sockets {
         Ok(connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?)
     }
 
-    /// `sock_bind`: only to the unspecified address and port 0, as programs do that only send.
+    /// `sock_bind`.
     pub fn bind(
         &self,
         memory: &impl GuestMemory,
@@ -73,9 +73,7 @@ impl Sockets {
         (address, port): (GuestPtr, u32),
     ) -> SocketResult {
         let at = destination(memory, address, port)?;
-        if at.port() != 0 || !at.ip().is_unspecified() {
-            return Err(self.refuse(RefusedAccess::Binding(at)));
-        }
+        self.allows_bind(at)?;
         Ok(bind(socket.as_raw_fd(), &SockaddrStorage::from(at))?)
     }
 

@@ -57,7 +57,10 @@ impl Sockets {
     }
 
     /// Decides whether a socket may connect or send to `to`.
-    fn allows(&self, to: SocketAddr) -> Result<(), WasiErrno> {
+    ///
+    /// # Errors
+    /// [`WasiErrno::ACCES`]; the log says why.
+    pub fn allows(&self, to: SocketAddr) -> Result<(), WasiErrno> {
         let (address, port) = (to.ip().to_canonical(), to.port());
         let by_name = || {
             let answers = self.answers.borrow();
@@ -71,8 +74,23 @@ impl Sockets {
         }
     }
 
+    /// Decides whether a socket may be bound to `at`: only to the unspecified address and port 0, as programs do that
+    /// only send.
+    ///
+    /// # Errors
+    /// As [`Self::allows`].
+    pub fn allows_bind(&self, at: SocketAddr) -> Result<(), WasiErrno> {
+        if at.port() != 0 || !at.ip().is_unspecified() {
+            return Err(self.refuse(RefusedAccess::Binding(at)));
+        }
+        Ok(())
+    }
+
     /// Addresses of a host name in the guest's spelling.
-    fn look_up(&self, host: &str, kinds: &[RecordKind]) -> Result<Vec<IpAddr>, WasiErrno> {
+    ///
+    /// # Errors
+    /// [`WasiErrno::ACCES`] for a name that `cwasi.network` does not allow, or one of `getaddrinfo`.
+    pub fn look_up(&self, host: &str, kinds: &[RecordKind]) -> Result<Vec<IpAddr>, WasiErrno> {
         let name = host_name(host).ok_or(WasiErrno::AI_NO_NAME)?;
         if !self.egress.may_look_up(&name) {
             return Err(self.refuse(RefusedAccess::Name(&name)));

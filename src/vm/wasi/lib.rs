@@ -36,7 +36,7 @@ use cwasi_vm::sockets::Sockets;
 
 pub use self::functions::{FUNCTIONS, SOCKET_EXTENSIONS, ValueKind, WasiFunction};
 pub use self::stderr_tail::TAIL_MAX;
-pub use self::template::{SocketNetwork, WasiTemplate};
+pub use self::template::{SocketNetwork, WasiTemplate, open_directory};
 pub use cwasi_host_functions::GuestMemory;
 pub use cwasi_vm::sockets::WasiErrno;
 

@@ -36,7 +36,8 @@ impl SocketNetwork {
     }
 
     /// Sockets of one instance.
-    pub(crate) fn sockets(&self) -> Sockets {
+    #[must_use]
+    pub fn sockets(&self) -> Sockets {
         Sockets::new(self.egress.clone(), Rc::clone(&self.refusals))
     }
 }
@@ -143,7 +144,9 @@ impl PreopenedDirectory {
     }
 }
 
-fn open_directory(preopen: &Preopen) -> Option<OwnedFd> {
+/// Opens a directory with `O_PATH`; `None` if there is none.
+#[must_use]
+pub fn open_directory(preopen: &Preopen) -> Option<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let open = |path: &Path| File::options().read(true).custom_flags(flags.bits()).open(path);
     let Some(inside) = &preopen.inside else {

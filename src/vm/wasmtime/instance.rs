@@ -24,7 +24,7 @@ use super::vm::{Binding, Callee, CalleeBlocks, MemoryLimit, PartData, VmData};
 const NO_SUCH_EXPORT: &str = "no such export";
 
 /// An instance. All modules of its VM are made and dropped together.
-pub struct WasmtimeInstance {
+pub struct CoreInstance {
     program: Rc<Program>,
     /// Dropped by [`Self::drop`].
     store: ManuallyDrop<Store<VmData>>,
@@ -44,13 +44,13 @@ pub struct WasmtimeInstance {
     first_lens: Vec<usize>,
 }
 
-impl std::fmt::Debug for WasmtimeInstance {
+impl std::fmt::Debug for CoreInstance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WasmtimeInstance").field("program", &self.program).finish_non_exhaustive()
+        f.debug_struct("CoreInstance").field("program", &self.program).finish_non_exhaustive()
     }
 }
 
-impl WasmtimeInstance {
+impl CoreInstance {
     /// `wasi` is the embedded modules', then the function's own.
     pub(super) fn new(
         program: &Rc<Program>,
@@ -269,7 +269,7 @@ impl WasmtimeInstance {
     }
 
     /// A new instance with the state of `snapshot`.
-    fn with_snapshot(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
+    fn instance_from(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
         let wasi = self.wasi.each_ref().map(Rc::clone);
         let mut next = Self::without_start(&self.program, wasi, self.pool.clone(), None).ok()?;
         let (memory, instance) = (next.memory?, *next.instances.last()?);
@@ -311,7 +311,7 @@ fn no_such_export() -> wasmtime::Error {
     wasmtime::Error::msg(NO_SUCH_EXPORT)
 }
 
-impl Drop for WasmtimeInstance {
+impl Drop for CoreInstance {
     #[expect(unsafe_code, reason = "a store that must not return to the pool is never dropped")]
     fn drop(&mut self) {
         // The next instance of the slot would see what is mapped. A VM that stays keeps its slots, and a worker without
@@ -324,7 +324,7 @@ impl Drop for WasmtimeInstance {
     }
 }
 
-impl Instance for WasmtimeInstance {
+impl Instance for CoreInstance {
     fn call(
         &mut self,
         export: &str,
@@ -391,7 +391,7 @@ impl Instance for WasmtimeInstance {
 
     fn renew(&mut self) -> bool {
         let Some(Ok(snapshot)) = &self.snapshot else { return false };
-        let next = self.with_snapshot(Rc::clone(snapshot));
+        let next = self.instance_from(Rc::clone(snapshot));
         next.map(|next| *self = next).is_some()
     }
 

@@ -1,4 +1,5 @@
-//! The engine wasmtime, without its compiler. Runs in builder and workers.
+//! The engine wasmtime, without its compiler, for core modules; `components/` runs components. Runs in builder and
+//! workers.
 //!
 //! A fresh instance per request takes a few microseconds: instances come from a pool, which resets only the pages that
 //! a request has written. The builder loads code and makes the pool; only workers make instances.
@@ -14,6 +15,8 @@
 //!   ([`Module::forked`](cwasi_vm::Module::forked)): from the parent's, the pool would read which pages a request has
 //!   written, and leave them to the next one.
 
+mod any_instance;
+mod code_file;
 mod embedded;
 mod functions;
 mod instance;
@@ -30,7 +33,8 @@ use cwasi_vm::engine::{Engine, EngineOptions, VmError};
 use cwasi_wasi::SocketNetwork;
 use cwasi_wire::control::EmbeddedModule;
 
-pub use instance::WasmtimeInstance;
+pub use any_instance::WasmtimeInstance;
+pub use instance::CoreInstance;
 pub use module::WasmtimeModule;
 
 #[derive(Debug)]

@@ -2,22 +2,35 @@
 #![expect(unsafe_code, reason = "lends descriptors that wasmtime owns")]
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 
+use cwasi_components::{ComponentFunction, ComponentOptions};
 use cwasi_host_functions::Host;
 use cwasi_vm::engine::{InstanceSpec, Module, VmError};
 use cwasi_wasi::{SocketNetwork, WasiTemplate};
+use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 
-use super::Wasmtime;
-use super::instance::WasmtimeInstance;
-use super::page_map;
+use super::any_instance::WasmtimeInstance;
+use super::code_file::{CodeFile, data_images, runtime_settings};
+use super::instance::CoreInstance;
 use super::program::Program;
+use super::{Wasmtime, page_map};
+
+/// A loaded function: a core module with its embedded ones, or a component.
+#[derive(Debug)]
+pub struct WasmtimeModule(Loaded);
 
 #[derive(Debug)]
-pub struct WasmtimeModule {
+enum Loaded {
+    Core(CoreModule),
+    Component { function: ComponentFunction, descriptors: Vec<RawFd> },
+}
+
+#[derive(Debug)]
+struct CoreModule {
     program: Rc<Program>,
     network: Option<SocketNetwork>,
     /// What WASI has for the last spec, which is kept without its pool.
@@ -32,17 +45,43 @@ impl WasmtimeModule {
         artifact: &Path,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
-        let program = Rc::new(Program::load(wasmtime, artifact, embedded)?);
-        // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by then.
-        std::mem::forget(Rc::clone(&program));
-        Ok(Self {
-            program,
-            network: wasmtime.network.clone(),
-            wasi: RefCell::default(),
-            embedded_wasi: Rc::default(),
-        })
+        let code = CodeFile::open(artifact)?;
+        Ok(Self(match code.trailer.kind {
+            Kind::Module => {
+                let program = Rc::new(Program::load(wasmtime, code, embedded)?);
+                // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by
+                // then.
+                std::mem::forget(Rc::clone(&program));
+                Loaded::Core(CoreModule {
+                    program,
+                    network: wasmtime.network.clone(),
+                    wasi: RefCell::default(),
+                    embedded_wasi: Rc::default(),
+                })
+            }
+            Kind::Component if embedded.is_empty() => component(wasmtime, &code)?,
+            Kind::Component => {
+                let reason = "a component embeds no modules".to_owned();
+                return Err(VmError::Instantiate { reason });
+            }
+        }))
     }
+}
 
+fn component(wasmtime: &Wasmtime, code: &CodeFile<'_>) -> Result<Loaded, VmError> {
+    let page_map = page_map::find();
+    let options = ComponentOptions {
+        memory_max: wasmtime.memory_max,
+        network: wasmtime.network.clone(),
+        scans_pages: page_map.is_some_and(|(_, scans)| scans),
+    };
+    let function = ComponentFunction::load(&runtime_settings, code.path, options)?;
+    let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
+    descriptors.extend(page_map.map(|(number, _)| number));
+    Ok(Loaded::Component { function, descriptors })
+}
+
+impl CoreModule {
     fn template(&self, spec: &InstanceSpec) -> Result<Rc<WasiTemplate>, VmError> {
         let mut kept = self.wasi.borrow_mut();
         match &*kept {
@@ -68,7 +107,10 @@ impl Module for WasmtimeModule {
     type Instance = WasmtimeInstance;
 
     fn check(&self, entry: &Entry) -> Result<(), VmError> {
-        self.program.root().interface.check(entry)
+        match &self.0 {
+            Loaded::Core(core) => core.program.root().interface.check(entry),
+            Loaded::Component { function, .. } => function.check(entry),
+        }
     }
 
     fn instantiate(
@@ -76,8 +118,16 @@ impl Module for WasmtimeModule {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<WasmtimeInstance, VmError> {
-        let wasi = [&self.embedded_wasi, &self.template(spec)?].map(Rc::clone);
-        WasmtimeInstance::new(&self.program, wasi, spec.pool.clone(), host)
+        Ok(match &self.0 {
+            Loaded::Core(core) => {
+                let wasi = [&core.embedded_wasi, &core.template(spec)?].map(Rc::clone);
+                let made = CoreInstance::new(&core.program, wasi, spec.pool.clone(), host)?;
+                WasmtimeInstance::Core(made)
+            }
+            Loaded::Component { function, .. } => {
+                WasmtimeInstance::Component(function.instantiate(spec, host)?)
+            }
+        })
     }
 
     fn forked(&self) {
@@ -87,7 +137,11 @@ impl Module for WasmtimeModule {
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         // SAFETY:
         // - wasmtime keeps them open as long as the program lives.
-        let lent = |number: &i32| unsafe { BorrowedFd::borrow_raw(*number) };
-        self.program.descriptors.iter().map(lent).collect()
+        let lent = |number: RawFd| unsafe { BorrowedFd::borrow_raw(number) };
+        let descriptors = match &self.0 {
+            Loaded::Core(core) => &core.program.descriptors,
+            Loaded::Component { descriptors, .. } => descriptors,
+        };
+        descriptors.iter().copied().map(lent).collect()
     }
 }

@@ -1,10 +1,8 @@
 //! All code of a function: its own module and its embedded modules. Runs in builder and workers.
 #![expect(unsafe_code, reason = "executes native code")]
 
-use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
-use std::path::Path;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
@@ -14,13 +12,13 @@ use cwasi_vm::interface::{
     self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
 };
 use cwasi_vm::trampoline::Number;
-use cwasi_wasmtime_artifact::{Trailer, settings};
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
     Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
     Module, ModuleExport, Mutability, PoolingAllocationConfig, ValRaw, ValType,
 };
 
+use super::code_file::{CodeFile, LoadedCode, data_images, runtime_settings};
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -32,10 +30,6 @@ const TABLES: u32 = 4;
 const TABLE_ELEMENTS: usize = 100_000;
 /// Bytes of a memory, and of a table, that stay resident for the next instance if a request has written them.
 const KEPT: usize = 16 << 20;
-/// Most native stack of guests in bytes: as much as Rust's and C's guests have in linear memory.
-const STACK: usize = 1 << 20;
-/// What wasmtime calls its memfds, as links of descriptors show it.
-const DATA_IMAGE: &str = "/memfd:wasm-memory-image";
 /// Largest instance in the pool, without memory and tables.
 const INSTANCE_MAX: usize = 4 << 20;
 
@@ -105,16 +99,18 @@ impl Program {
     /// Loads a function with its embedded modules.
     pub(super) fn load(
         wasmtime: &Wasmtime,
-        artifact: &Path,
+        root: CodeFile<'_>,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
         let modules = u32::try_from(embedded.len() + 1).unwrap_or(u32::MAX);
-        let paths = || embedded.iter().map(|module| &*module.artifact).chain([artifact]);
-        let files = paths().map(CodeFile::open).collect::<Result<Vec<_>, _>>()?;
+        let files = embedded.iter().map(|module| CodeFile::open(&module.artifact));
+        let files = files.chain([Ok(root)]).collect::<Result<Vec<_>, _>>()?;
         // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
         let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
             Ok(loaded) => loaded,
-            Err(_too_large) => engine(settings()).and_then(|engine| load_all(engine, &files))?,
+            Err(_too_large) => {
+                engine(&runtime_settings()).and_then(|engine| load_all(engine, &files))?
+            }
         };
         let mut loading = ProgramLoader {
             wasmtime,
@@ -161,11 +157,8 @@ fn pages_max(wasmtime: &Wasmtime) -> u64 {
     wasmtime.memory_max.map_or(PAGES_MAX, |bytes| bytes / PAGE_LEN).min(PAGES_MAX)
 }
 
-fn engine(mut config: wasmtime::Config) -> Result<Engine, VmError> {
-    config.max_wasm_stack(STACK);
-    // Not from the cache's file: a process of a function could open the file for writing through its descriptor.
-    config.force_memory_init_memfd(true);
-    Engine::new(&config).map_err(|_error| VmError::Setup { what: "engine" })
+fn engine(config: &wasmtime::Config) -> Result<Engine, VmError> {
+    Engine::new(config).map_err(|_error| VmError::Setup { what: "engine" })
 }
 
 /// An engine with a pool for VMs of `modules` modules.
@@ -183,59 +176,9 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
         .linear_memory_keep_resident(KEPT)
         .table_keep_resident(KEPT)
         .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
-    let mut config = settings();
+    let mut config = runtime_settings();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    engine(config)
-}
-
-/// A file that our own compiler made.
-struct CodeFile<'a> {
-    path: &'a Path,
-    file: File,
-    trailer: Trailer,
-}
-
-struct LoadedCode {
-    module: Module,
-    trailer: Trailer,
-}
-
-impl<'a> CodeFile<'a> {
-    fn open(path: &'a Path) -> Result<Self, VmError> {
-        let bad = |reason: String| VmError::Artifact { path: path.to_owned(), reason };
-        if !path.is_absolute() {
-            return Err(bad("the path is not absolute".into()));
-        }
-        let file = File::open(path).map_err(|error| bad(error.to_string()))?;
-        match Trailer::read(&file) {
-            Ok(Some(trailer)) => Ok(Self { path, file, trailer }),
-            Ok(None) => Err(bad("the compiler of this runtime has not made it".into())),
-            Err(error) => Err(bad(error.to_string())),
-        }
-    }
-
-    fn load(&self, engine: &Engine) -> Result<LoadedCode, VmError> {
-        let bad = |reason: String| VmError::Artifact { path: self.path.to_owned(), reason };
-        let file = self.file.try_clone().map_err(|error| bad(error.to_string()))?;
-        // SAFETY:
-        // - our own compiler made the file, which nobody changes: the trait's condition.
-        let module = unsafe { Module::deserialize_open_file(engine, file) }
-            .map_err(|error| bad(format!("{error:#}")))?;
-        Ok(LoadedCode { module, trailer: self.trailer })
-    }
-}
-
-/// Numbers of the sealed memfds from which modules' data are mapped at each instantiation.
-fn data_images() -> std::io::Result<Vec<RawFd>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let entry = entry?;
-        let is_image = std::fs::read_link(entry.path())
-            .is_ok_and(|target| target.to_string_lossy().starts_with(DATA_IMAGE));
-        let number: Option<RawFd> = entry.file_name().to_string_lossy().parse().ok();
-        found.extend(number.filter(|_| is_image));
-    }
-    Ok(found)
+    engine(&config)
 }
 
 fn load_all(engine: Engine, files: &[CodeFile<'_>]) -> Result<(Engine, Vec<LoadedCode>), VmError> {

@@ -77,6 +77,14 @@ pub fn aot_cache() -> PathBuf {
     state_dir().join("aot")
 }
 
+/// A component of `tests/guests/components`, which `scripts/guests.sh` builds.
+#[must_use]
+pub fn component_guest(name: &str) -> PathBuf {
+    let built = checkout().join("target/guests/wasm32-wasip2/release");
+    let library = built.join(format!("component_{name}.wasm"));
+    if library.exists() { library } else { built.join(format!("component-{name}.wasm")) }
+}
+
 pub(crate) fn unpacked(name: &str, below: &str) -> Result<PathBuf> {
     let folder = state_dir().join(name).join(below);
     if !folder.is_dir() {

@@ -23,24 +23,51 @@ pub fn settings() -> Config {
 }
 
 /// First bytes of a trailer; the last one is its version.
-const MAGIC: [u8; 8] = *b"cwasi\0\0\x01";
+const MAGIC: [u8; 8] = *b"cwasi\0\0\x02";
+
+/// What was compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A core module.
+    #[default]
+    Module,
+    /// A component.
+    Component,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Module, Self::Component];
+
+    const fn number(self) -> u64 {
+        match self {
+            Self::Module => 0,
+            Self::Component => 1,
+        }
+    }
+}
 
 /// What the runtime needs to know of a module besides its code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trailer {
-    /// Behind the last byte of linear memory that the module initializes.
+    pub kind: Kind,
+    /// Behind the last byte of linear memory that the module initializes; 0 for a component.
     pub image_end: u64,
 }
 
+/// Length of a number in a trailer.
+const NUMBER: usize = size_of::<u64>();
+
 impl Trailer {
     /// Length in bytes.
-    pub const SIZE: usize = MAGIC.len() + size_of::<u64>();
+    pub const SIZE: usize = MAGIC.len() + 2 * NUMBER;
 
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
-        bytes[MAGIC.len()..].copy_from_slice(&self.image_end.to_le_bytes());
+        let (kind, image_end) = bytes[MAGIC.len()..].split_at_mut(NUMBER);
+        kind.copy_from_slice(&self.kind.number().to_le_bytes());
+        image_end.copy_from_slice(&self.image_end.to_le_bytes());
         bytes
     }
 
@@ -53,10 +80,15 @@ impl Trailer {
             return Ok(None);
         };
         let mut magic = [0; MAGIC.len()];
-        let mut number = [0; size_of::<u64>()];
         file.read_exact_at(&mut magic, at)?;
-        file.read_exact_at(&mut number, at + MAGIC.len() as u64)?;
-        Ok((magic == MAGIC).then(|| Self { image_end: u64::from_le_bytes(number) }))
+        let number = |index: usize| {
+            let mut bytes = [0; NUMBER];
+            file.read_exact_at(&mut bytes, at + (MAGIC.len() + index * NUMBER) as u64)?;
+            io::Result::Ok(u64::from_le_bytes(bytes))
+        };
+        let (kind, image_end) = (number(0)?, number(1)?);
+        let kind = Kind::ALL.into_iter().find(|known| known.number() == kind);
+        Ok(kind.filter(|_| magic == MAGIC).map(|kind| Self { kind, image_end }))
     }
 }
 
@@ -68,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_trailer_is_found_at_the_end_only() {
-        let trailer = Trailer { image_end: 0x12_3456_789a };
+        let trailer = Trailer { kind: Kind::Component, image_end: 0x12_3456_789a };
         let mut file = tempfile::tempfile().unwrap();
         assert_eq!(Trailer::read(&file).unwrap(), None, "too short");
         file.write_all(b"code").unwrap();

@@ -1,0 +1,233 @@
+//! The interfaces `cwasi:calls/{types,calls,context}` over the worker's [`Host`]. Runs in a worker.
+
+use std::time::Duration;
+
+use cwasi_abi::Errno;
+use cwasi_host_functions::{Host, Level};
+use cwasi_modes::{CallError, OutgoingPayload, Payload};
+use cwasi_sys::clock::Deadline;
+use cwasi_wire::envelope::Join;
+use wasmtime::component::Resource;
+
+use super::bindings::cwasi::calls::{calls, context, types};
+use super::resources::{GuestPayload, StartedCall};
+use super::state::State;
+
+/// Most bytes of one `read`.
+const READ_MAX: u64 = 1 << 31;
+
+type Called<T> = Result<T, types::CallError>;
+
+impl State {
+    /// Runs a host function; a fault of the host is an error of the guest's call.
+    fn with_host<T>(&mut self, run: impl FnOnce(&mut Host) -> Called<T>) -> Called<T> {
+        let done = self.host.with(run);
+        done.unwrap_or_else(|| Err(failed(Errno::Internal, "the host could not serve the call")))
+    }
+
+    fn push(&mut self, payload: Payload) -> wasmtime::Result<Resource<GuestPayload>> {
+        Ok(self.table.push(GuestPayload(payload))?)
+    }
+
+    /// A response as the guest gets it.
+    fn answered(
+        &mut self,
+        ended: Called<Payload>,
+    ) -> wasmtime::Result<Called<Resource<GuestPayload>>> {
+        Ok(match ended {
+            Ok(response) => Ok(self.push(response)?),
+            Err(error) => Err(error),
+        })
+    }
+}
+
+impl types::Host for State {}
+
+impl types::HostPayload for State {
+    fn new(&mut self, bytes: Vec<u8>) -> wasmtime::Result<Resource<GuestPayload>> {
+        // Many bytes in a segment: calls and responses pass it on as it is.
+        let kept = OutgoingPayload::Bytes(&bytes).keep(None)?;
+        self.push(kept)
+    }
+
+    fn length(&mut self, payload: Resource<GuestPayload>) -> wasmtime::Result<u64> {
+        Ok(self.table.get(&payload)?.0.len())
+    }
+
+    fn read(
+        &mut self,
+        payload: Resource<GuestPayload>,
+        offset: u64,
+        length: u64,
+    ) -> wasmtime::Result<Vec<u8>> {
+        Ok(self.table.get(&payload)?.read(offset, length.min(READ_MAX))?)
+    }
+
+    fn clone(
+        &mut self,
+        payload: Resource<GuestPayload>,
+    ) -> wasmtime::Result<Resource<GuestPayload>> {
+        let copy = self.table.get(&payload)?.clone();
+        Ok(self.table.push(copy)?)
+    }
+
+    fn drop(&mut self, payload: Resource<GuestPayload>) -> wasmtime::Result<()> {
+        self.table.delete(payload)?;
+        Ok(())
+    }
+}
+
+impl calls::Host for State {
+    fn call(
+        &mut self,
+        target: String,
+        payload: Resource<GuestPayload>,
+    ) -> wasmtime::Result<Called<Resource<GuestPayload>>> {
+        let GuestPayload(payload) = self.table.get(&payload)?;
+        let payload = payload.clone();
+        let ended =
+            self.with_host(|host| host.call(&target, payload.outgoing()).map_err(call_error));
+        self.answered(ended)
+    }
+
+    fn call_bytes(
+        &mut self,
+        target: String,
+        payload: Vec<u8>,
+    ) -> wasmtime::Result<Called<Vec<u8>>> {
+        Ok(self.with_host(|host| {
+            let response =
+                host.call(&target, OutgoingPayload::Bytes(&payload)).map_err(call_error)?;
+            response.into_vec().map_err(|error| failed(Errno::Internal, &error.to_string()))
+        }))
+    }
+
+    fn start(
+        &mut self,
+        target: String,
+        payload: Resource<GuestPayload>,
+        part: Option<calls::Part>,
+    ) -> wasmtime::Result<Called<Resource<StartedCall>>> {
+        let payload = self.table.get(&payload)?.0.clone();
+        let started = self.with_host(|host| {
+            let join = part.map(join).transpose()?;
+            host.start_call(&target, payload.outgoing(), join).map_err(refused)
+        });
+        Ok(match started {
+            Ok(handle) => Ok(self.table.push(StartedCall(handle))?),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn wait(
+        &mut self,
+        calls: Vec<Resource<StartedCall>>,
+        timeout_ms: Option<u32>,
+    ) -> wasmtime::Result<Called<calls::Ended>> {
+        let mut handles = Vec::with_capacity(calls.len());
+        for call in &calls {
+            handles.push(self.table.get(call)?.0);
+        }
+        let until = timeout_ms.map(|wait| Deadline::after(Duration::from_millis(u64::from(wait))));
+        let ended = self.with_host(|host| host.wait_for(&handles, until).map_err(refused));
+        let (index, ended) = match ended {
+            Ok(ended) => ended,
+            Err(error) => return Ok(Err(error)),
+        };
+        let outcome = self.answered(ended.map_err(call_error))?;
+        Ok(Ok(calls::Ended { index: u32::try_from(index).unwrap_or(u32::MAX), outcome }))
+    }
+
+    fn emit(
+        &mut self,
+        target: String,
+        payload: Resource<GuestPayload>,
+    ) -> wasmtime::Result<Called<()>> {
+        let payload = self.table.get(&payload)?.0.clone();
+        Ok(self.with_host(|host| {
+            let bytes = payload.into_vec();
+            let bytes = bytes.map_err(|error| failed(Errno::Internal, &error.to_string()))?;
+            host.emit(&target, &bytes).map_err(call_error)
+        }))
+    }
+}
+
+impl calls::HostStartedCall for State {
+    fn drop(&mut self, call: Resource<StartedCall>) -> wasmtime::Result<()> {
+        let StartedCall(handle) = self.table.delete(call)?;
+        // A call that `wait` has reported is gone already.
+        let _forgotten = self.host.with(|host| host.forget(handle));
+        Ok(())
+    }
+}
+
+impl context::Host for State {
+    fn get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
+        Ok(self.host.with(|host| host.value(&key)).flatten())
+    }
+
+    fn set(&mut self, key: String, value: String) -> wasmtime::Result<Called<()>> {
+        Ok(self.with_host(|host| host.set_metadata(&key, &value).map_err(refused)))
+    }
+
+    fn log(&mut self, level: context::Level, message: String) -> wasmtime::Result<()> {
+        let level = match level {
+            context::Level::Error => Level::Error,
+            context::Level::Warn => Level::Warn,
+            context::Level::Info => Level::Info,
+            context::Level::Debug => Level::Debug,
+            context::Level::Trace => Level::Trace,
+        };
+        self.host.with(|host| host.log(level, &message));
+        Ok(())
+    }
+}
+
+fn join(part: calls::Part) -> Called<Join> {
+    let calls::Part { key, parts, number } = part;
+    if key.len() > cwasi_abi::JOIN_KEY_MAX || key.is_empty() || (parts > 0 && number >= parts) {
+        return Err(failed(Errno::InvalidArgument, "no such part: its key or number is invalid"));
+    }
+    Ok(Join { key, parts, part: number, ..Join::default() })
+}
+
+fn call_error(error: CallError) -> types::CallError {
+    failed(error.errno(), &error.to_string())
+}
+
+/// An errno without a message of its own.
+fn refused(errno: Errno) -> types::CallError {
+    let message = match errno {
+        Errno::Timeout => "no call has ended in time",
+        Errno::BadHandle => "the call was reported already",
+        Errno::TooManyHandles => "too many calls are in flight",
+        Errno::NotAvailable => "calls are possible only while a request is handled",
+        Errno::PayloadTooLarge => "the values are too long",
+        _ => "an argument is invalid",
+    };
+    failed(errno, message)
+}
+
+fn failed(errno: Errno, message: &str) -> types::CallError {
+    types::CallError { code: error_code(errno), message: message.to_owned() }
+}
+
+const fn error_code(errno: Errno) -> types::ErrorCode {
+    use types::ErrorCode as Code;
+    match errno {
+        Errno::InvalidArgument | Errno::BadHandle => Code::InvalidArgument,
+        Errno::NoSuchFunction => Code::NoSuchFunction,
+        Errno::Refused => Code::Refused,
+        Errno::Timeout => Code::Timeout,
+        Errno::Overloaded => Code::Overloaded,
+        Errno::Trapped => Code::Trapped,
+        Errno::Failed => Code::Failed,
+        Errno::PayloadTooLarge => Code::PayloadTooLarge,
+        Errno::Unreachable => Code::Unreachable,
+        Errno::Broken => Code::Broken,
+        Errno::NotAvailable => Code::NotAvailable,
+        Errno::TooManyHandles => Code::TooManyCalls,
+        // The others are about linear memory.
+        Errno::Internal | Errno::Ok | Errno::BadPointer | Errno::BufferTooSmall => Code::Internal,
+    }
+}

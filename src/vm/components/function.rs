@@ -1,0 +1,99 @@
+//! A loaded component, and what its instances share. Runs in builder and workers.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+
+use cwasi_abi::interfaces::{HANDLER, RUN};
+use cwasi_host_functions::Host;
+use cwasi_vm::engine::{InstanceSpec, VmError};
+use cwasi_wasi::SocketNetwork;
+use cwasi_wire::control::Entry;
+use wasmtime::Config;
+
+use super::instance::ComponentInstance;
+use super::program::ComponentProgram;
+use super::wasi::WasiSettings;
+
+/// What the engine knows of a component's container.
+#[derive(Clone, Debug)]
+pub struct ComponentOptions {
+    /// Most bytes of a linear memory; `None` = 4 GiB.
+    pub memory_max: Option<u64>,
+    /// Allowed destinations; `None` = no sockets.
+    pub network: Option<SocketNetwork>,
+    /// The kernel says which pages were written.
+    pub scans_pages: bool,
+}
+
+/// A loaded component.
+#[derive(Debug)]
+pub struct ComponentFunction {
+    program: Rc<ComponentProgram>,
+    memory_max: Option<u64>,
+    network: Option<SocketNetwork>,
+    /// What WASI has for the last spec.
+    wasi: RefCell<Option<(InstanceSpec, Rc<WasiSettings>)>>,
+}
+
+impl ComponentFunction {
+    /// Loads native code that our own compiler made of a component. `settings` agree with the compiler's.
+    ///
+    /// # Errors
+    /// When the file is not that, or the component imports what this host does not offer.
+    pub fn load(
+        settings: &dyn Fn() -> Config,
+        path: &Path,
+        options: ComponentOptions,
+    ) -> Result<Self, VmError> {
+        let ComponentOptions { memory_max, network, scans_pages } = options;
+        let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
+        // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by then.
+        std::mem::forget(Rc::clone(&program));
+        Ok(Self { program, memory_max, network, wasi: RefCell::default() })
+    }
+
+    /// Checks that an invocation can call `entry`.
+    ///
+    /// # Errors
+    /// The interface that is missing.
+    pub fn check(&self, entry: &Entry) -> Result<(), VmError> {
+        let wanted = match entry {
+            Entry::Reactor if self.program.exports.handles() => return Ok(()),
+            Entry::Command { .. } if self.program.exports.run.is_some() => return Ok(()),
+            Entry::Reactor => HANDLER.name,
+            Entry::Command { .. } => RUN.name,
+        };
+        let hint = match self.program.exports.names.as_slice() {
+            [] => "the component exports nothing".to_owned(),
+            names => format!("the component exports {}", names.join(", ")),
+        };
+        Err(VmError::Entry { missing: format!("the interface `{wanted}`"), hint })
+    }
+
+    /// Makes a new instance. Its stdin, stdout and stderr are this process's.
+    ///
+    /// # Errors
+    /// When memory runs out, or a core module of it does not start.
+    pub fn instantiate(
+        &self,
+        spec: &InstanceSpec,
+        host: &mut Host,
+    ) -> Result<ComponentInstance, VmError> {
+        ComponentInstance::new(&self.program, &*self.settings(spec)?, self.memory_max, host)
+    }
+
+    fn settings(&self, spec: &InstanceSpec) -> Result<Rc<WasiSettings>, VmError> {
+        let mut kept = self.wasi.borrow_mut();
+        if let Some((made_for, settings)) = &*kept
+            && made_for.args == spec.args
+            && made_for.env == spec.env
+            && made_for.preopens == spec.preopens
+        {
+            return Ok(Rc::clone(settings));
+        }
+        let settings = WasiSettings::new(spec, self.network.as_ref())?;
+        *kept = Some((InstanceSpec { pool: None, ..spec.clone() }, Rc::clone(&settings)));
+        Ok(settings)
+    }
+}

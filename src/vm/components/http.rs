@@ -1,0 +1,123 @@
+//! `wasi:http/incoming-handler`: a request of the gateway, or a call by name, whose payload is the body. Runs in a
+//! worker.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use bytes::Bytes;
+use cwasi_abi::{PAYLOAD_MAX, context_key as keys};
+use cwasi_host_functions::Host;
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use tokio::sync::oneshot;
+use wasmtime::Store;
+use wasmtime::component::{ComponentExportIndex, Instance, Resource};
+use wasmtime_wasi_http::p2::bindings::http::types::{ErrorCode, Scheme};
+use wasmtime_wasi_http::p2::body::HyperOutgoingBody;
+use wasmtime_wasi_http::p2::types::{HostIncomingRequest, HostResponseOutparam};
+use wasmtime_wasi_http::{Error, WasiHttpView as _};
+
+use super::state::State;
+
+/// Method of a call by name.
+const METHOD: &str = "POST";
+/// A request's host, if it has no header that says it.
+const AUTHORITY: &str = "localhost";
+/// Key of a response's status for `context_set`.
+const STATUS: &str = "http.status";
+
+/// What the handler has answered: the response with its whole body, or why there is none.
+pub(super) type Answer = Result<Response<Bytes>, String>;
+
+/// The request as the gateway got it; a call by name is a POST to `/`.
+///
+/// # Errors
+/// When the head is invalid.
+pub(super) fn request(host: &Host, body: Vec<u8>) -> Result<Request<Full<Bytes>>, http::Error> {
+    let value = |key: &str| host.value(key).unwrap_or_default();
+    let or = |value: String, other: &str| if value.is_empty() { other.to_owned() } else { value };
+    let query = value(keys::HTTP_QUERY);
+    let mark = if query.is_empty() { "" } else { "?" };
+    let path = format!("{}{mark}{query}", or(value(keys::HTTP_PATH), "/"));
+    let names = value(keys::HTTP_HEADERS);
+    let authority = or(value(&format!("{}host", keys::HTTP_HEADER)), AUTHORITY);
+    let uri = Uri::builder().scheme("http").authority(authority).path_and_query(path).build()?;
+    let method = or(value(keys::HTTP_METHOD), METHOD);
+    let mut request = Request::builder().method(method.as_str()).uri(uri);
+    for name in names.lines() {
+        request = request.header(name, value(&format!("{}{name}", keys::HTTP_HEADER)));
+    }
+    request.body(Full::new(body.into()))
+}
+
+/// Sets the head of the response for a caller that came by HTTP, and returns the body.
+pub(super) fn answered(host: &mut Host, response: Response<Bytes>) -> Vec<u8> {
+    let (head, body) = response.into_parts();
+    // A head that HTTP in front does not allow is left out, as for a core module's.
+    let _set = host.set_metadata(STATUS, head.status.as_str());
+    for (name, value) in &head.headers {
+        if let Ok(value) = value.to_str() {
+            let _set = host.set_metadata(&format!("{}{name}", keys::HTTP_HEADER), value);
+        }
+    }
+    body.into()
+}
+
+/// Runs the handler and takes its response.
+///
+/// # Errors
+/// The handler's trap.
+pub(super) async fn handle(
+    store: &mut Store<State>,
+    instance: Instance,
+    entry: &ComponentExportIndex,
+    request: Request<Full<Bytes>>,
+) -> wasmtime::Result<Answer> {
+    type Params = (Resource<HostIncomingRequest>, Resource<HostResponseOutparam>);
+    let (sender, receiver) = oneshot::channel();
+    let is_set = Arc::new(AtomicBool::new(false));
+    let was_set = Arc::clone(&is_set);
+    let request = request.map(|body| body.map_err(|never| -> Error { match never {} }));
+    let request = store.data_mut().http().new_incoming_request(Scheme::Http, request)?;
+    let out = store.data_mut().http().new_response_outparam_from_callback(move |response| {
+        is_set.store(true, Ordering::Relaxed);
+        let _receiver_waits = sender.send(response);
+    })?;
+    let function = instance.get_typed_func::<Params, ()>(&mut *store, entry)?;
+    let mut run = pin!(function.call_async(&mut *store, (request, out)));
+    // Reads the body while the handler writes it.
+    let mut answer = pin!(tokio::task::unconstrained(answer(receiver)));
+    let mut answered = None;
+    std::future::poll_fn(|context| {
+        let ended = run.as_mut().poll(context);
+        if answered.is_none()
+            && let Poll::Ready(answer) = answer.as_mut().poll(context)
+        {
+            answered = Some(answer);
+        }
+        // Nothing comes any more once the handler has returned.
+        ended.map_ok(|()| answered.take().unwrap_or_else(|| Err(unfinished(&was_set))))
+    })
+    .await
+}
+
+fn unfinished(was_set: &AtomicBool) -> String {
+    let what =
+        if was_set.load(Ordering::Relaxed) { "finishing its response" } else { "a response" };
+    format!("the handler returned without {what}")
+}
+
+async fn answer(
+    receiver: oneshot::Receiver<Result<Response<HyperOutgoingBody>, ErrorCode>>,
+) -> Answer {
+    let response =
+        receiver.await.map_err(|_dropped| "the handler returned without a response".to_owned())?;
+    let response = response.map_err(|code| format!("the handler failed: {code:?}"))?;
+    let (head, body) = response.into_parts();
+    let limit = usize::try_from(PAYLOAD_MAX).unwrap_or(usize::MAX);
+    let body = Limited::new(body, limit).collect().await;
+    let body = body.map_err(|error| format!("the response's body is broken: {error}"))?;
+    Ok(Response::from_parts(head, body.to_bytes()))
+}

@@ -1,0 +1,282 @@
+//! One instance of a component. Runs in a worker.
+#![expect(unsafe_code, reason = "lends the host for the time of a call")]
+
+use std::rc::Rc;
+
+use cwasi_abi::PAYLOAD_MAX;
+use cwasi_abi::context_key::HTTP_METHOD;
+use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN_FUNCTION};
+use cwasi_host_functions::{Host, lossy_text};
+use cwasi_modes::Payload;
+use cwasi_vm::engine::{CommandEnd, GuestStop, Trap, VmError};
+use cwasi_vm::reactor::{HandlerInput, HandlerOutcome, PayloadHandler, failure_message};
+use wasmtime::component::{
+    ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower, Resource,
+    ResourceTable,
+};
+use wasmtime::{Store, Trap as WasmTrap};
+use wasmtime_wasi::I32Exit;
+use wasmtime_wasi_http::WasiHttpCtx;
+
+use super::http;
+use super::lent_host::LentHost;
+use super::program::ComponentProgram;
+use super::requests::NoRequests;
+use super::resources::GuestPayload;
+use super::runtime::block_on;
+use super::state::{MemoryLimit, State};
+use super::stdio::Tail;
+use super::wasi::WasiSettings;
+
+/// Most resources of an instance at a time: files, streams, sockets, payloads, calls.
+const RESOURCES_MAX: usize = 16 * 1024;
+/// Most bytes that one call between host and component copies: a payload, and what goes with it.
+const CALL_BYTES_MAX: usize = (1 << 30) + (16 << 20);
+const _: () = assert!(CALL_BYTES_MAX as u64 > PAYLOAD_MAX);
+
+/// What a handler returns: a response, or text for the caller.
+type Handled<T> = (Result<T, String>,);
+
+/// A part of a group, as `cwasi:function/group-handler` has it.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct GroupPart {
+    number: u32,
+    payload: Resource<GuestPayload>,
+}
+
+pub struct ComponentInstance {
+    program: Rc<ComponentProgram>,
+    store: Store<State>,
+    instance: Instance,
+    stderr: Tail,
+}
+
+impl std::fmt::Debug for ComponentInstance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ComponentInstance").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl ComponentInstance {
+    pub(super) fn new(
+        program: &Rc<ComponentProgram>,
+        wasi: &WasiSettings,
+        memory_max: Option<u64>,
+        host: &mut Host,
+    ) -> Result<Self, VmError> {
+        let stderr = Tail::default();
+        let (wasi, rules) = wasi.context(&stderr)?;
+        let limit = MemoryLimit::new(memory_max);
+        let (host_slot, mut table) = (LentHost::default(), ResourceTable::new());
+        table.set_max_capacity(RESOURCES_MAX);
+        let (http, requests) = (WasiHttpCtx::new(), NoRequests);
+        let state = State { host: host_slot, wasi, http, requests, table, limit, rules };
+        let mut store = Store::new(&program.engine, state);
+        store.set_hostcall_fuel(CALL_BYTES_MAX);
+        if memory_max.is_some() {
+            store.limiter(|state| &mut state.limit);
+        }
+        // SAFETY:
+        // - taken back below, whatever instantiation returns; a panic ends the worker.
+        unsafe { store.data_mut().host.lend(host) };
+        let made = block_on(program.instance.instantiate_async(&mut store));
+        store.data_mut().host.take_back();
+        let instance = made?.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
+        Ok(Self { program: Rc::clone(program), store, instance, stderr })
+    }
+
+    /// Calls an entry.
+    fn call<Params, Return>(
+        &mut self,
+        (entry, name): (&ComponentExportIndex, &str),
+        params: Params,
+        host: &mut Host,
+    ) -> Result<Return, GuestStop>
+    where
+        Params: ComponentNamedList + Lower,
+        Return: ComponentNamedList + Lift + Send + Sync + 'static,
+    {
+        let instance = self.instance;
+        self.run(name, host, async |store| {
+            let function = instance.get_typed_func::<Params, Return>(&mut *store, entry)?;
+            function.call_async(&mut *store, params).await
+        })
+    }
+
+    /// Runs the component to the end of one call.
+    fn run<T>(
+        &mut self,
+        name: &str,
+        host: &mut Host,
+        call: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<T, GuestStop> {
+        let Self { store, .. } = self;
+        // SAFETY:
+        // - taken back below, whatever the call returns; a panic ends the worker.
+        unsafe { store.data_mut().host.lend(host) };
+        let ended = block_on(call(&mut *store));
+        store.data_mut().host.take_back();
+        let trapped = |reason: String| GuestStop::Trapped(Trap { export: name.to_owned(), reason });
+        let ended = ended.map_err(|error| trapped(error.to_string()))?;
+        ended.map_err(|error| match error.downcast_ref::<I32Exit>() {
+            Some(exit) => GuestStop::Exited(exit.0.cast_unsigned()),
+            None => trapped(reason(&error)),
+        })
+    }
+
+    fn push(&mut self, payload: &Payload) -> Result<Resource<GuestPayload>, GuestStop> {
+        let pushed = self.store.data_mut().table.push(GuestPayload(payload.clone()));
+        pushed.map_err(|error| unusable(&error.to_string()))
+    }
+
+    /// The payload behind a handle that the component returned.
+    fn taken(
+        &mut self,
+        ended: Result<Resource<GuestPayload>, String>,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let handle = match ended {
+            Ok(handle) => handle,
+            Err(text) => return Ok(Err(text)),
+        };
+        let taken = self.store.data_mut().table.delete(handle);
+        let GuestPayload(payload) = taken.map_err(|error| unusable(&error.to_string()))?;
+        Ok(Ok(payload))
+    }
+
+    fn handle_whole(
+        &mut self,
+        payload: &Payload,
+        host: &mut Host,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let program = Rc::clone(&self.program);
+        let exports = &program.exports;
+        let came_by_http = host.value(HTTP_METHOD).is_some_and(|method| !method.is_empty());
+        let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
+        if let Some(entry) = &exports.incoming_handler
+            && (came_by_http || is_only_http)
+        {
+            return self.handle_http(entry, payload, host);
+        }
+        if let Some(entry) = &exports.payload_handler {
+            let params = (self.push(payload)?,);
+            let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
+                (entry, HANDLE_FUNCTION),
+                params,
+                host,
+            )?;
+            return self.taken(ended);
+        }
+        let entry = exports.handler.as_ref();
+        let entry = entry.ok_or_else(|| unusable("the component handles groups only"))?;
+        let copied: Vec<u8>;
+        let bytes: &[u8] = match payload {
+            Payload::Inline(bytes) => bytes,
+            Payload::Segment(segment) => {
+                copied = segment.to_vec().map_err(|error| unusable(&error.to_string()))?;
+                &copied
+            }
+        };
+        let (ended,) =
+            self.call::<_, Handled<Vec<u8>>>((entry, HANDLE_FUNCTION), (bytes,), host)?;
+        Ok(ended.map(Payload::Inline))
+    }
+
+    fn handle_http(
+        &mut self,
+        entry: &ComponentExportIndex,
+        payload: &Payload,
+        host: &mut Host,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let body = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
+        let request = match http::request(host, body) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(format!("the request's head is invalid: {error}"))),
+        };
+        let instance = self.instance;
+        let answer = self.run(HANDLE_FUNCTION, host, async |store| {
+            http::handle(store, instance, entry, request).await
+        })?;
+        Ok(answer.map(|response| Payload::Inline(http::answered(host, response))))
+    }
+
+    fn handle_parts(
+        &mut self,
+        expected: u32,
+        parts: &[(u32, &Payload)],
+        host: &mut Host,
+    ) -> Result<Result<Payload, String>, GuestStop> {
+        let program = Rc::clone(&self.program);
+        let Some(entry) = &program.exports.group_handler else {
+            return Ok(Err(
+                "the component has no `cwasi:function/group-handler` for a group".into()
+            ));
+        };
+        let part = |(number, payload): &(u32, &Payload)| {
+            Ok(GroupPart { number: *number, payload: self.push(payload)? })
+        };
+        let parts = parts.iter().map(part).collect::<Result<Vec<_>, GuestStop>>()?;
+        let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
+            (entry, HANDLE_FUNCTION),
+            (expected, parts),
+            host,
+        )?;
+        self.taken(ended)
+    }
+
+    /// Runs `wasi:cli/run`.
+    pub fn run_command(&mut self, host: &mut Host) -> CommandEnd {
+        let program = Rc::clone(&self.program);
+        let Some(entry) = &program.exports.run else {
+            let reason = "no such export".to_owned();
+            return CommandEnd::Trapped(Trap { export: RUN_FUNCTION.to_owned(), reason });
+        };
+        match self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host) {
+            Ok((Ok(()),)) => CommandEnd::Exited(0),
+            Ok((Err(()),)) => CommandEnd::Exited(1),
+            Err(GuestStop::Exited(code)) => CommandEnd::Exited(code),
+            Err(GuestStop::Trapped(trap)) => CommandEnd::Trapped(trap),
+        }
+    }
+
+    /// Begins to keep the end of stderr.
+    pub fn keep_stderr(&self) {
+        self.stderr.keep();
+    }
+
+    /// Ends [`Self::keep_stderr`]; returns what was kept.
+    pub fn stderr_tail(&self) -> Vec<u8> {
+        self.stderr.take()
+    }
+}
+
+impl PayloadHandler for ComponentInstance {
+    fn handle(&mut self, input: HandlerInput<'_>, host: &mut Host) -> HandlerOutcome<'static> {
+        let handled = match input {
+            HandlerInput::Whole(payload) => self.handle_whole(payload, host),
+            HandlerInput::Parts { expected, parts } => self.handle_parts(expected, parts, host),
+        };
+        match handled {
+            Ok(Ok(response)) => HandlerOutcome::Returned(response),
+            Ok(Err(text)) => HandlerOutcome::Failed(failure_message(text.as_bytes())),
+            Err(GuestStop::Exited(code)) => HandlerOutcome::Exited(code),
+            Err(GuestStop::Trapped(trap)) => HandlerOutcome::Trapped(trap),
+        }
+    }
+}
+
+fn unusable(reason: &str) -> GuestStop {
+    GuestStop::Trapped(Trap { export: HANDLE_FUNCTION.to_owned(), reason: reason.to_owned() })
+}
+
+/// Longest reason in bytes.
+const REASON_MAX: usize = 4096;
+
+/// The reason in the words of the WebAssembly specification's tests.
+fn reason(error: &wasmtime::Error) -> String {
+    match error.downcast_ref::<WasmTrap>() {
+        Some(WasmTrap::UnreachableCodeReached) => "unreachable".to_owned(),
+        Some(trap) => trap.to_string().trim_start_matches("wasm trap: ").to_owned(),
+        None => lossy_text(error.root_cause().to_string().as_bytes(), REASON_MAX),
+    }
+}

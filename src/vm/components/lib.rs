@@ -1,0 +1,30 @@
+//! Components on the engine wasmtime: WASI 0.2 and the interfaces of `abi/wit`. Runs in builder and workers.
+//!
+//! wasmtime-wasi serves WASI. Its functions are asynchronous, so a guest runs in a fiber, on a tokio runtime of this
+//! thread alone ([`runtime`]).
+//!
+//! Invariants:
+//! - One thread. What wasmtime wants to be `Send` never leaves it.
+//! - A component gets what its container has, and nothing of this process: no variables, no directories, no
+//!   destinations but those of [`InstanceSpec`](cwasi_vm::InstanceSpec) and `cwasi.network`.
+//! - A fresh instance, store and WASI context for each request, unless the worker keeps the instance.
+
+mod bindings;
+mod calls;
+mod exports;
+mod function;
+mod http;
+mod instance;
+mod lent_host;
+mod look_up;
+mod program;
+mod requests;
+mod resources;
+mod rules;
+mod runtime;
+mod state;
+mod stdio;
+mod wasi;
+
+pub use function::{ComponentFunction, ComponentOptions};
+pub use instance::ComponentInstance;

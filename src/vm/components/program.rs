@@ -1,0 +1,118 @@
+//! The code of a component. Runs in builder and workers.
+#![expect(unsafe_code, reason = "executes native code")]
+
+use std::path::Path;
+
+use cwasi_abi::interfaces::served_by;
+use cwasi_vm::engine::VmError;
+use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
+use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use super::bindings;
+use super::exports::Exports;
+use super::look_up;
+use super::state::State;
+
+/// Instances at a time: one runs, one is made ahead.
+const INSTANCES: u32 = 2;
+/// Most core modules, memories and tables of a component in the pool.
+const CORE_INSTANCES: u32 = 32;
+const MEMORIES: u32 = 8;
+const TABLES: u32 = 32;
+/// Most elements of a table in the pool.
+const TABLE_ELEMENTS: usize = 100_000;
+/// Bytes of a memory, of a table and of a stack that stay resident for the next instance.
+const KEPT: usize = 16 << 20;
+const STACK_KEPT: usize = 64 << 10;
+/// Largest instance in the pool, without memories and tables.
+const INSTANCE_MAX: usize = 4 << 20;
+
+/// A loaded component.
+pub(super) struct ComponentProgram {
+    pub(super) engine: Engine,
+    pub(super) instance: InstancePre<State>,
+    pub(super) exports: Exports,
+}
+
+impl std::fmt::Debug for ComponentProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ComponentProgram").field("exports", &self.exports).finish_non_exhaustive()
+    }
+}
+
+impl ComponentProgram {
+    /// Loads native code that our own compiler made of a component. `settings` are the compiler's.
+    ///
+    /// # Errors
+    /// When the file is not that, or the component imports what this host does not offer.
+    pub(super) fn load(
+        settings: &dyn Fn() -> Config,
+        path: &Path,
+        scans_pages: bool,
+    ) -> Result<Self, VmError> {
+        let load = |config: &Config| -> Result<_, VmError> {
+            let bad = |reason: String| VmError::Artifact { path: path.to_owned(), reason };
+            let engine = Engine::new(config).map_err(|_error| VmError::Setup { what: "engine" })?;
+            // SAFETY:
+            // - our own compiler made the file, which nobody changes: the condition of `Engine::load_with`.
+            let component = unsafe { Component::deserialize_file(&engine, path) };
+            let component = component.map_err(|error| bad(format!("{error:#}")))?;
+            Ok((component, engine))
+        };
+        // What does not fit into a pool runs without one.
+        let (component, engine) =
+            load(&pooled(settings(), scans_pages)).or_else(|_too_large| load(&settings()))?;
+        let images = component.initialize_copy_on_write_image();
+        images.map_err(|_error| VmError::Setup { what: "images of a component's data" })?;
+        check_imports(&engine, &component)?;
+        let refused =
+            |error: wasmtime::Error| VmError::Instantiate { reason: format!("{error:#}") };
+        let linker = linker(&engine).map_err(refused)?;
+        let instance = linker.instantiate_pre(&component).map_err(refused)?;
+        let exports = Exports::of(&engine, &component);
+        Ok(Self { engine, instance, exports })
+    }
+}
+
+fn pooled(mut config: Config, scans_pages: bool) -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(INSTANCES)
+        .total_core_instances(INSTANCES * CORE_INSTANCES)
+        .total_memories(INSTANCES * MEMORIES)
+        .total_tables(INSTANCES * TABLES)
+        .total_stacks(INSTANCES)
+        .max_core_instances_per_component(CORE_INSTANCES)
+        .max_memories_per_component(MEMORIES)
+        .max_tables_per_component(TABLES)
+        .max_unused_warm_slots(INSTANCES * CORE_INSTANCES)
+        .max_core_instance_size(INSTANCE_MAX)
+        .table_elements(TABLE_ELEMENTS)
+        .linear_memory_keep_resident(KEPT)
+        .table_keep_resident(KEPT)
+        .async_stack_keep_resident(STACK_KEPT)
+        .pagemap_scan(if scans_pages { Enabled::Yes } else { Enabled::No });
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// Everything that a component may import.
+fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    linker.allow_shadowing(true);
+    look_up::define(&mut linker)?;
+    bindings::Imports::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    Ok(linker)
+}
+
+/// Names all imports that nobody serves.
+fn check_imports(engine: &Engine, component: &Component) -> Result<(), VmError> {
+    let imports: Vec<String> = component
+        .component_type()
+        .imports(engine)
+        .filter(|(name, _item)| served_by(name).is_none())
+        .map(|(name, _item)| format!("`{name}`"))
+        .collect();
+    if imports.is_empty() { Ok(()) } else { Err(VmError::Interfaces { imports }) }
+}

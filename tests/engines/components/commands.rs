@@ -1,0 +1,151 @@
+//! Commands (`wasi:cli/run`) on wasmtime, and what they have of WASI. One test: stdin and stdout are the process's.
+
+mod fixture;
+
+use std::fs;
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use cwasi_sys::process::redirect;
+use cwasi_vm::engine::{
+    CommandEnd, EngineOptions, Instance as _, InstanceSpec, Module as _, Preopen,
+};
+use cwasi_wire::control::Entry;
+use cwasi_wire::egress::Egress;
+
+use fixture::{Seen, host, load_with};
+
+/// What a command has done.
+struct Ran {
+    end: CommandEnd,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs the command with this payload on stdin.
+fn run_in(options: EngineOptions, spec: &InstanceSpec, payload: &[u8]) -> Ran {
+    let module = load_with("command", options);
+    module.check(&Entry::Command { export: "_start".into() }).unwrap();
+    let mut host = host(&Seen::default());
+    let mut input = tempfile::tempfile().unwrap();
+    input.write_all(payload).unwrap();
+    input.rewind().unwrap();
+    let mut output = tempfile::tempfile().unwrap();
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().unwrap();
+    redirect(&input, 0).unwrap();
+    redirect(&output, 1).unwrap();
+    let mut instance = module.instantiate(spec, &mut host).unwrap();
+    instance.keep_stderr();
+    let end = instance.run_command("_start", &mut host);
+    redirect(&stdout, 1).unwrap();
+    let stderr = String::from_utf8(instance.stderr_tail()).unwrap();
+    output.rewind().unwrap();
+    let mut stdout = String::new();
+    output.read_to_string(&mut stdout).unwrap();
+    Ran { end, stdout, stderr }
+}
+
+fn run(spec: &InstanceSpec, payload: &str) -> String {
+    let ran = run_in(EngineOptions::default(), spec, payload.as_bytes());
+    assert_eq!(ran.end, CommandEnd::Exited(0), "{}", ran.stderr);
+    ran.stdout
+}
+
+fn a_command_has_its_payload_on_stdin_and_answers_on_stdout() {
+    let spec = InstanceSpec::default();
+    assert_eq!(run(&spec, "hello"), "hello");
+    let large = "x".repeat(3 << 20);
+    assert_eq!(run(&spec, &large).len(), large.len());
+    let exited = run_in(EngineOptions::default(), &spec, b"!exit 3");
+    assert_eq!(
+        (exited.end, &*exited.stderr),
+        (CommandEnd::Exited(1), "leaving\n"),
+        "WASI 0.2 has no other code"
+    );
+    let trapped = run_in(EngineOptions::default(), &spec, b"!panic");
+    assert!(matches!(trapped.end, CommandEnd::Trapped(_)), "{:?}", trapped.end);
+    assert!(trapped.stderr.contains("as requested"), "{}", trapped.stderr);
+}
+
+fn it_has_arguments_and_variables_of_its_own_only() {
+    let spec = InstanceSpec {
+        args: vec!["command".into(), "two".into()],
+        env: vec!["A=b=c".into()],
+        ..InstanceSpec::default()
+    };
+    assert_eq!(run(&spec, "!args"), "command two");
+    assert_eq!(run(&spec, "!env A"), "b=c");
+    assert_eq!(run(&spec, "!env PATH"), "");
+}
+
+fn it_has_the_directories_that_were_mounted_only() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "text").unwrap();
+    fs::create_dir(folder.path().join("inner")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+    let preopen = |name: &str, read_only| Preopen {
+        name: name.into(),
+        path: Path::new("/").into(),
+        inside: Some(folder.path().into()),
+        read_only,
+    };
+    let preopens = vec![preopen("/data", false), preopen("/fixed", true)];
+    let spec = InstanceSpec { preopens, ..InstanceSpec::default() };
+    assert_eq!(run(&spec, "!ls /data"), "file inner link");
+    assert_eq!(run(&spec, "!read /fixed/file"), "text");
+    assert_eq!(run(&spec, "!write /data/new"), "done");
+    assert_eq!(fs::read_to_string(folder.path().join("new")).unwrap(), "written");
+    for refused in [
+        "!write /fixed/other",
+        "!read /etc/passwd",
+        "!ls /",
+        "!read /data/link",
+        "!read /data/../../etc/passwd",
+    ] {
+        let said = run(&spec, refused);
+        assert!(said.starts_with("error: "), "{refused}: {said}");
+    }
+}
+
+fn it_sleeps_without_a_thread() {
+    let before = threads();
+    assert_eq!(run(&InstanceSpec::default(), "!sleep 20"), "slept");
+    assert_eq!(threads(), before);
+}
+
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn commands() {
+    a_command_has_its_payload_on_stdin_and_answers_on_stdout();
+    it_has_arguments_and_variables_of_its_own_only();
+    it_has_the_directories_that_were_mounted_only();
+    it_sleeps_without_a_thread();
+    it_reaches_allowed_destinations_only();
+}
+
+fn it_reaches_allowed_destinations_only() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = server.local_addr().unwrap();
+    let connect = |egress: Option<Egress>, to: &str| {
+        let options = EngineOptions { egress, ..EngineOptions::default() };
+        let ran = run_in(options, &InstanceSpec::default(), format!("!connect {to}").as_bytes());
+        assert_eq!(ran.end, CommandEnd::Exited(0), "{}", ran.stderr);
+        ran.stdout
+    };
+    let egress = |entry: &str| {
+        let entries = vec![entry.parse().unwrap()];
+        Some(Egress { entries, trusts_hosts: false, trusts_resolver: false })
+    };
+    assert!(connect(None, &at.to_string()).starts_with("error: "), "no destination is allowed");
+    let other = egress("127.0.0.1:1");
+    assert!(connect(other, &at.to_string()).starts_with("error: "), "another one is");
+    let served = std::thread::spawn(move || server.accept().unwrap().0.write_all(b"hi").unwrap());
+    assert_eq!(connect(egress(&at.to_string()), &at.to_string()), "hi");
+    served.join().unwrap();
+    let name = format!("localhost:{}", at.port());
+    assert!(connect(egress(&at.to_string()), &name).starts_with("error: "), "not by this name");
+}

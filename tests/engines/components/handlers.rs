@@ -1,0 +1,217 @@
+//! Handlers of components on wasmtime, and their calls.
+
+mod fixture;
+
+use cwasi_modes::Payload;
+use cwasi_sys::segment::Segment;
+use cwasi_vm::engine::{EngineOptions, Instance as _, InstanceSpec, Module as _};
+use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
+use cwasi_wire::control::Entry;
+
+use cwasi_host_functions::{Context, Host};
+use cwasi_wasmtime::{WasmtimeInstance, WasmtimeModule};
+use fixture::{Seen, begin, host, load_with};
+
+fn load(name: &str) -> WasmtimeModule {
+    load_with(name, EngineOptions::default())
+}
+
+fn instance(module: &WasmtimeModule, host: &mut Host) -> WasmtimeInstance {
+    module.instantiate(&InstanceSpec::default(), host).unwrap()
+}
+
+/// One request in an instance of its own: the response or the error's text.
+fn request(module: &WasmtimeModule, host: &mut Host, payload: &str) -> Result<String, String> {
+    let mut instance = instance(module, host);
+    begin(host);
+    let payload = Payload::Inline(payload.as_bytes().to_vec());
+    match reactor::handle(&mut instance, &payload, host) {
+        HandlerOutcome::Returned(payload) => {
+            Ok(String::from_utf8(payload.into_vec().unwrap()).unwrap())
+        }
+        HandlerOutcome::Failed(text) => Err(text),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// Threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn a_handler_answers_fails_and_sees_no_earlier_request() {
+    let (seen, module) = (Seen::default(), load("server"));
+    module.check(&Entry::Reactor).unwrap();
+    let mut host = host(&seen);
+    assert_eq!(request(&module, &mut host, "hello"), Ok("hello".into()));
+    assert_eq!(request(&module, &mut host, ""), Ok(String::new()));
+    assert_eq!(request(&module, &mut host, "!fail so"), Err("so".into()));
+    for _ in 0..3 {
+        assert_eq!(request(&module, &mut host, "!served"), Ok("1".into()));
+    }
+    let missing = module.check(&Entry::Command { export: "_start".into() });
+    let text = missing.unwrap_err().to_string();
+    assert!(text.contains("`wasi:cli/run`") && text.contains("cwasi:function/handler"), "{text}");
+}
+
+#[test]
+fn a_kept_instance_keeps_its_state() {
+    let (seen, module) = (Seen::default(), load("server"));
+    let mut host = host(&seen);
+    let mut instance = instance(&module, &mut host);
+    let mut kept = InstanceBlocks::default();
+    for number in 1..4 {
+        reactor::prepare(&mut instance, &mut kept, Preallocation::default(), &mut host).unwrap();
+        begin(&mut host);
+        let payload = Payload::Inline(b"!served".to_vec());
+        let handled = reactor::handle_again(&mut instance, &mut kept, &payload, &mut host);
+        let HandlerOutcome::Returned(response) = handled else { panic!("{handled:?}") };
+        assert_eq!(response.into_vec().unwrap(), number.to_string().into_bytes());
+        assert!(kept.is_used());
+        reactor::give_back(&mut instance, &mut kept, &mut host).unwrap();
+    }
+    assert!(!instance.renew());
+}
+
+#[test]
+fn calls_by_name_and_their_errors() {
+    let (seen, module) = (Seen::default(), load("server"));
+    let mut host = host(&seen);
+    assert_eq!(request(&module, &mut host, "!call reverse abc"), Ok("cba".into()));
+    assert_eq!(seen.0.take(), ["call reverse bytes 3"]);
+    let error = request(&module, &mut host, "!call nobody abc").unwrap_err();
+    assert!(error.ends_with("NoSuchFunction: who?"), "{error}");
+    let error = request(&module, &mut host, "!call panic x").unwrap_err();
+    assert!(error.contains("Internal"), "{error}");
+    assert_eq!(request(&module, &mut host, "!emit later abcd"), Ok("emitted".into()));
+    assert_eq!(request(&module, &mut host, "!fan reverse ab cd ef"), Ok("ba dc fe".into()));
+    assert_eq!(request(&module, &mut host, "!context function"), Ok("tested".into()));
+    assert_eq!(request(&module, &mut host, "!context nothing"), Err("no such key".into()));
+    seen.0.take();
+    assert_eq!(request(&module, &mut host, "!log so it is"), Ok("logged".into()));
+    assert_eq!(seen.0.take(), ["WARN so it is"]);
+    assert_eq!(request(&module, &mut host, "!set http.status 404"), Ok("set".into()));
+    assert_eq!(host.take_metadata(), [("http.status".to_owned(), "404".to_owned())]);
+    let error = request(&module, &mut host, "!set function x").unwrap_err();
+    assert!(error.contains("InvalidArgument"), "{error}");
+}
+
+#[test]
+fn a_trap_and_an_exit_end_the_request_only() {
+    let (seen, module) = (Seen::default(), load("server"));
+    let mut host = host(&seen);
+    let trapped = request(&module, &mut host, "!trap").unwrap_err();
+    assert!(trapped.contains("Trapped") && trapped.contains("unreachable"), "{trapped}");
+    let exited = request(&module, &mut host, "!exit").unwrap_err();
+    assert!(exited.contains("Exited(1)"), "{exited}");
+    assert_eq!(request(&module, &mut host, "on"), Ok("on".into()));
+}
+
+#[test]
+fn a_payload_that_is_passed_on_stays_the_segment_that_it_is() {
+    let (seen, module) = (Seen::default(), load("relay"));
+    module.check(&Entry::Reactor).unwrap();
+    let mut host = host(&seen);
+    let segment = Segment::copy_of(&vec![7; 100 << 20]).unwrap();
+    let payload = Payload::Segment(segment);
+    let mut instance = instance(&module, &mut host);
+    begin(&mut host);
+    let handled = reactor::handle(&mut instance, &payload, &mut host);
+    let HandlerOutcome::Returned(Payload::Segment(response)) = handled else {
+        panic!("{handled:?}")
+    };
+    assert_eq!(response.len(), 100 << 20);
+    assert_eq!(seen.0.take(), ["call sink segment 104857600"]);
+}
+
+#[test]
+fn a_group_needs_its_own_handler() {
+    let (seen, module) = (Seen::default(), load("server"));
+    let mut host = host(&seen);
+    let mut instance = instance(&module, &mut host);
+    let part = Payload::Inline(b"a".to_vec());
+    let parts = [(0, &part)];
+    let input = HandlerInput::Parts { expected: 1, parts: &parts };
+    let mut kept = InstanceBlocks::default();
+    let handled = reactor::handle_again(&mut instance, &mut kept, input, &mut host);
+    assert!(matches!(handled, HandlerOutcome::Failed(text) if text.contains("group-handler")));
+}
+
+#[test]
+fn a_group_handler_gets_numbered_parts() {
+    let (seen, module) = (Seen::default(), load("group"));
+    let mut host = host(&seen);
+    let mut instance = instance(&module, &mut host);
+    let (small, large) = (Payload::Inline(b"a".to_vec()), Segment::copy_of(b"large").unwrap());
+    let large = Payload::Segment(large);
+    let parts = [(0, &small), (2, &large)];
+    let input = HandlerInput::Parts { expected: 3, parts: &parts };
+    let mut kept = InstanceBlocks::default();
+    let handled = reactor::handle_again(&mut instance, &mut kept, input, &mut host);
+    let HandlerOutcome::Returned(response) = handled else { panic!("{handled:?}") };
+    assert_eq!(response.into_vec().unwrap(), b"2 of 3: 0=a 2=large");
+    assert!(request(&module, &mut host, "alone").unwrap_err().contains("groups only"));
+}
+
+#[test]
+fn memory_is_limited() {
+    let seen = Seen::default();
+    let options = EngineOptions { memory_max: Some(4 << 20), ..EngineOptions::default() };
+    let module = load_with("server", options);
+    let mut host = host(&seen);
+    assert_eq!(request(&module, &mut host, "!size 1000").unwrap().len(), 1000);
+    assert!(request(&module, &mut host, "!size 8000000").unwrap_err().contains("Trapped"));
+    let small = EngineOptions { memory_max: Some(64 << 10), ..EngineOptions::default() };
+    let error = load_with("server", small).instantiate(&InstanceSpec::default(), &mut host);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("memory"), "{text}");
+}
+
+#[test]
+fn no_thread_is_started() {
+    let (seen, module) = (Seen::default(), load("server"));
+    let mut host = host(&seen);
+    let before = threads();
+    for payload in ["x", "!call reverse abc", "!trap"] {
+        let _ended = request(&module, &mut host, payload);
+    }
+    // Other tests' threads end meanwhile.
+    assert!(threads() <= before);
+}
+
+#[test]
+fn an_http_handler_gets_requests_and_calls_by_name() {
+    let (seen, module) = (Seen::default(), load("http"));
+    module.check(&Entry::Reactor).unwrap();
+    let mut host = host(&seen);
+    assert_eq!(request(&module, &mut host, "payload"), Ok("POST / payload".into()));
+    let large = "x".repeat(2 << 20);
+    assert_eq!(request(&module, &mut host, &large).unwrap().len(), large.len() + 7);
+    let mut get = |path: &str| {
+        let mut instance = instance(&module, &mut host);
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let metadata = vec![
+            pair("http.method", "GET"),
+            pair("http.path", path),
+            pair("http.header.host", "example.org"),
+        ];
+        host.begin(Context { metadata, ..Context::default() });
+        let body = Payload::Inline(Vec::new());
+        let ended = match reactor::handle(&mut instance, &body, &mut host) {
+            HandlerOutcome::Returned(body) => {
+                Ok(String::from_utf8(body.into_vec().unwrap()).unwrap())
+            }
+            other => Err(format!("{other:?}")),
+        };
+        (ended, host.take_metadata())
+    };
+    let (body, head) = get("/a");
+    assert_eq!(body, Ok("GET /a ".into()));
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(head, [pair("http.status", "201"), pair("http.header.x-length", "7")]);
+    assert!(get("/none").0.unwrap_err().contains("returned without a response"));
+    assert!(get("/trap").0.unwrap_err().contains("unreachable"));
+    let text = get("/out").0.unwrap();
+    assert!(text.contains("HttpRequestDenied"), "{text}");
+}

@@ -1,0 +1,75 @@
+//! A `wasi:http/incoming-handler`: answers with the method, the path and the body of each request. `/none` gets no
+//! response, `/trap` traps, `/out` sends a request of its own.
+
+use wasip2::exports::http::incoming_handler::Guest;
+use wasip2::http::outgoing_handler;
+use wasip2::http::types::{
+    Fields, IncomingBody, IncomingRequest, Method, OutgoingBody, OutgoingRequest, OutgoingResponse,
+    ResponseOutparam, Scheme,
+};
+use wasip2::io::streams::StreamError;
+
+/// Most bytes of one write.
+const WRITE_MAX: usize = 4096;
+
+struct Http;
+
+impl Guest for Http {
+    fn handle(request: IncomingRequest, out: ResponseOutparam) {
+        let path = request.path_with_query().unwrap_or_default();
+        let method = match request.method() {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            _ => "another",
+        };
+        let mut said = format!("{method} {path} ").into_bytes();
+        match &*path {
+            "/none" => return,
+            "/trap" => std::process::abort(),
+            "/out" => said.extend(send().into_bytes()),
+            _ => said.extend(request.consume().map(read).unwrap_or_default()),
+        }
+        let fields = Fields::new();
+        let _valid = fields.set("x-length", &[said.len().to_string().into_bytes()]);
+        let response = OutgoingResponse::new(fields);
+        let _valid = response.set_status_code(201);
+        let Ok(body) = response.body() else { return };
+        ResponseOutparam::set(out, Ok(response));
+        let Ok(stream) = body.write() else { return };
+        for part in said.chunks(WRITE_MAX) {
+            if stream.blocking_write_and_flush(part).is_err() {
+                return;
+            }
+        }
+        drop(stream);
+        let _ended = OutgoingBody::finish(body, None);
+    }
+}
+
+fn read(body: IncomingBody) -> Vec<u8> {
+    let (mut bytes, stream) = (Vec::new(), body.stream());
+    let Ok(stream) = stream else { return bytes };
+    loop {
+        match stream.blocking_read(1 << 20) {
+            Ok(more) => bytes.extend(more),
+            Err(StreamError::Closed) => return bytes,
+            Err(error) => return format!("{error:?}").into_bytes(),
+        }
+    }
+}
+
+fn send() -> String {
+    let request = OutgoingRequest::new(Fields::new());
+    let _valid = request.set_scheme(Some(&Scheme::Http));
+    let _valid = request.set_authority(Some("127.0.0.1:1"));
+    let _valid = request.set_path_with_query(Some("/"));
+    match outgoing_handler::handle(request, None) {
+        Ok(response) => {
+            response.subscribe().block();
+            format!("{:?}", response.get().map(|response| response.map(|done| done.map(|_| ()))))
+        }
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+wasip2::http::proxy::export!(Http);
