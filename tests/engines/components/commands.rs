@@ -1,5 +1,7 @@
 //! Commands (`wasi:cli/run`) on wasmtime, and what they have of WASI. One test: stdin and stdout are the process's.
 
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
 mod fixture;
 
 use std::fs;
