@@ -52,7 +52,7 @@ fn bad_modules_are_refused_in_words() {
         ("empty", b"", "m.wasm"),
         ("truncated", &truncated, "m.wasm"),
         ("version", &version, "version"),
-        ("component", b"\0asm\x0d\0\x01\0", "component"),
+        ("component", b"\0asm\x0d\0\x01\0", "wasi:cli/run"),
     ];
     for (name, module, says) in cases {
         let image = scene.import_module(name, module);

@@ -48,9 +48,13 @@ impl ComponentFunction {
     ) -> Result<Self, VmError> {
         let ComponentOptions { memory_max, network, scans_pages } = options;
         let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
-        // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by then.
-        std::mem::forget(Rc::clone(&program));
         Ok(Self { program, memory_max, network, wasi: RefCell::default() })
+    }
+
+    /// Called first in each forked process. From then on the program is never dropped: wasmtime would close its files,
+    /// whose numbers have other owners here.
+    pub fn forked(&self) {
+        std::mem::forget(Rc::clone(&self.program));
     }
 
     /// Checks that an invocation can call `entry`.

@@ -49,9 +49,6 @@ impl WasmtimeModule {
         Ok(Self(match code.trailer.kind {
             Kind::Module => {
                 let program = Rc::new(Program::load(wasmtime, code, embedded)?);
-                // Never dropped: wasmtime would close its files, whose numbers have other owners in forked processes by
-                // then.
-                std::mem::forget(Rc::clone(&program));
                 Loaded::Core(CoreModule {
                     program,
                     network: wasmtime.network.clone(),
@@ -132,6 +129,11 @@ impl Module for WasmtimeModule {
 
     fn forked(&self) {
         page_map::reopen();
+        match &self.0 {
+            // Never dropped from here on: wasmtime would close its files, whose numbers have other owners here.
+            Loaded::Core(core) => std::mem::forget(Rc::clone(&core.program)),
+            Loaded::Component { function, .. } => function.forked(),
+        }
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
