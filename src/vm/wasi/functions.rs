@@ -164,10 +164,10 @@ macro_rules! table {
     };
 }
 
-/// The types of [`functions!`](crate::functions).
+/// The types of [`functions!`](crate::functions!).
 pub const FUNCTIONS: &[WasiFunction] = functions!(table);
 
-/// The types of [`socket_extensions!`](crate::socket_extensions).
+/// The types of [`socket_extensions!`](crate::socket_extensions!).
 pub const SOCKET_EXTENSIONS: &[WasiFunction] = socket_extensions!(table);
 
 #[cfg(test)]

@@ -26,10 +26,10 @@ pub fn compile(wasm: &Path, out: &Path, limits: Limits) -> Result<(), CompileErr
     compile_unlimited(wasm, out)
 }
 
-/// [`compile`] without limits, for tests and tools that continue afterwards.
+/// [`compile()`] without limits, for tests and tools that continue afterwards.
 ///
 /// # Errors
-/// As [`compile`].
+/// As [`compile()`].
 pub fn compile_unlimited(wasm: &Path, out: &Path) -> Result<(), CompileError> {
     let bytes = read(wasm)?;
     let engine = |error: &dyn std::fmt::Display| CompileError::Engine {
