@@ -86,7 +86,8 @@ fuzz_target!(|case: Case<'_>| {
     let caller =
         EmbeddingCaller { identity: &identity, workflow: &workflow, trust: &trust, engine };
     let spanning = if case.spans { vec!["a".to_owned()] } else { Vec::new() };
-    let known = NodeFacts { images: &images, deployments: &deployments, spanning: &spanning, engine };
+    let known =
+        NodeFacts { images: &images, deployments: &deployments, spanning: &spanning, engine };
     match judge(case.name, wish, caller, &known) {
         Ok(grant) => {
             assert!(images.contains(&grant.image), "an image that does not exist");

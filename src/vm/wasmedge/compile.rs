@@ -97,8 +97,10 @@ mod tests {
 
     #[test]
     fn only_core_modules_reach_the_engine_and_nothing_is_left() {
-        let component = b"\0asm\x0d\0\x01\0";
-        for bytes in [&b""[..], b"\x7fELF\x02\x01\x01\0", component, b"\0asm\x02\0\0\0"] {
+        let (error, files) = refusal(b"\0asm\x0d\0\x01\0");
+        assert!(matches!(error, CompileError::Component { .. }), "{error}");
+        assert_eq!(files, 1);
+        for bytes in [&b""[..], b"\x7fELF\x02\x01\x01\0", b"\0asm\x02\0\0\0"] {
             let (error, files) = refusal(bytes);
             assert!(matches!(error, CompileError::NotWasm { .. }), "{error}");
             assert_eq!(files, 1);

@@ -64,6 +64,10 @@ fn check(command: &str) -> Result<(), String> {
             other => return Err(format!("what is {other}?")),
         }
     }
+    if sources.is_empty() {
+        // All of a package's.
+        sources = files(&root, "rs");
+    }
     let names: Vec<String> = sources.iter().flat_map(|source| names(source)).collect();
     // Words such as `--nocapture` are for the test's program.
     let filters = words.filter(|word| *word != PLACEHOLDER && !word.starts_with("--"));
@@ -81,7 +85,7 @@ fn package(name: &str) -> Result<PathBuf, String> {
         fs::read_to_string(manifest).is_ok_and(|text| text.lines().any(|found| found == line))
     };
     let root = checkout();
-    let folders = ["", "abi", "benches", "cli", "host-functions", "tests/support"];
+    let folders = ["", "abi", "benches", "cli", "host-functions", "tests/engines", "tests/support"];
     let manifests = folders.iter().map(|folder| root.join(folder).join("Cargo.toml"));
     let below_src = files(&root.join("src"), "toml");
     let found =
