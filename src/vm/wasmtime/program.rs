@@ -167,6 +167,8 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
     let instances = VMS.saturating_mul(modules);
     let scans = page_map::find().is_some_and(|(_, scans)| scans);
     pool.total_core_instances(instances)
+        // Each would be a mapping with a guard, which every fork copies: the default is 1000.
+        .total_stacks(0)
         .total_memories(instances)
         .total_tables(instances.saturating_mul(TABLES))
         .max_unused_warm_slots(instances)
