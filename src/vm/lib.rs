@@ -1,7 +1,7 @@
 //! The engine behind the traits of [`engine`]: load a module's native code, make instances, run one invocation in each.
 //! Runs in workers, and in the builder, which loads the module before the container exists.
 //!
-//! Invariant: one thread. The engine's signal handling does not survive traps on several threads.
+//! Invariant: one thread. WasmEdge's signal handling does not survive traps on several threads.
 //!
 //! - [`compile`]: what every compiler process does.
 //! - [`engine`]: the traits, independent of the engine; `ends`, `handler`: what an invocation gets and how it ends.

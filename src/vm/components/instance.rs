@@ -20,11 +20,12 @@ use wasmtime_wasi_http::WasiHttpCtx;
 
 use super::http;
 use super::lent_host::LentHost;
+use super::memory_limit::MemoryLimit;
 use super::program::ComponentProgram;
 use super::requests::NoRequests;
 use super::resources::GuestPayload;
 use super::runtime::block_on;
-use super::state::{MemoryLimit, State};
+use super::state::State;
 use super::stdio::Tail;
 use super::wasi::WasiSettings;
 

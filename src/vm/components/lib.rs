@@ -17,6 +17,7 @@ mod http;
 mod instance;
 mod lent_host;
 mod look_up;
+mod memory_limit;
 mod program;
 mod requests;
 mod resources;
@@ -28,3 +29,4 @@ mod wasi;
 
 pub use function::{ComponentFunction, ComponentOptions};
 pub use instance::ComponentInstance;
+pub use memory_limit::MemoryLimit;

@@ -1,11 +1,11 @@
 //! The data of one component in wasmtime's store. Runs in a worker.
 
-use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::lent_host::LentHost;
+use super::memory_limit::MemoryLimit;
 use super::requests::NoRequests;
 use super::rules::Rules;
 
@@ -30,36 +30,5 @@ impl WasiView for State {
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         WasiHttpCtxView { ctx: &mut self.http, table: &mut self.table, hooks: &mut self.requests }
-    }
-}
-
-/// Limits each linear memory to `cwasi.memory`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MemoryLimit(usize);
-
-impl MemoryLimit {
-    /// At most `bytes`; `None` = as many as there are.
-    pub(super) fn new(bytes: Option<u64>) -> Self {
-        Self(bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX))
-    }
-}
-
-impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(
-        &mut self,
-        _current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        Ok(desired <= self.0)
-    }
-
-    fn table_growing(
-        &mut self,
-        _current: usize,
-        _desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        Ok(true)
     }
 }

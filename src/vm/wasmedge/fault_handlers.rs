@@ -1,8 +1,8 @@
 //! Keeps the engine's fault handlers installed between two entries into compiled code.
 //!
-//! Runs in every process of `cwasi-sandbox`. The engine installs handlers of SIGFPE, SIGBUS and SIGSEGV whenever it
+//! Runs in every process of `cwasi-sandbox-wasmedge`. The engine installs handlers of SIGFPE, SIGBUS and SIGSEGV whenever it
 //! enters compiled code, and resets them to the default when it leaves: six system calls for each request. As
-//! [`super::stderr_tail`] does with `writev`, `cwasi-sandbox` exports a `sigaction` and a `signal` of its own, which the
+//! [`super::stderr_tail`] does with `writev`, `cwasi-sandbox-wasmedge` exports a `sigaction` and a `signal` of its own, which the
 //! engine calls in place of libc's. They make the first installation only.
 //!
 //! A fault outside of compiled code still ends the process: the engine's handler has no place to return to, and aborts.

@@ -1,9 +1,9 @@
 //! Repeats the system calls of the engine that a pause interrupts.
 //!
-//! Runs in every process of `cwasi-sandbox`. When a process is stopped and continued (`SIGSTOP`, the cgroup freezer),
+//! Runs in every process of `cwasi-sandbox-wasmedge`. When a process is stopped and continued (`SIGSTOP`, the cgroup freezer),
 //! the kernel ends some waiting system calls with `EINTR`, although no handler has run: `epoll_wait`, and calls on
 //! sockets with a time limit (signal(7)). The engine passes that errno to the guest, whose C library takes it for a
-//! fault: a `sleep` ends in a trap. As [`super::stderr_tail`] does with `writev`, `cwasi-sandbox` exports these
+//! fault: a `sleep` ends in a trap. As [`super::stderr_tail`] does with `writev`, `cwasi-sandbox-wasmedge` exports these
 //! functions, and the engine calls them in place of libc's.
 //!
 //! `epoll_wait` goes on with the time that is left. The engine itself waits without end, and its timers are descriptors

@@ -1,6 +1,6 @@
 //! Keeps the last bytes that a guest has written to stderr.
 //!
-//! Runs in workers. The engine calls libc's `writev` for a guest's writes. `cwasi-sandbox` exports a `writev` of its
+//! Runs in workers. The engine calls libc's `writev` for a guest's writes. `cwasi-sandbox-wasmedge` exports a `writev` of its
 //! own, and the dynamic linker binds the engine's calls to it, because a program's symbols precede those of its
 //! libraries. It makes the same system call and copies what stderr took between [`begin`] and [`end`]. So the bytes
 //! reach the container's log as before, without a pipe, a thread or a process in between, and a full log makes a guest

@@ -153,7 +153,8 @@ pub(super) fn linked(
 ) -> wasmtime::Result<()> {
     let data = caller.data();
     let binding = Rc::clone(&data.binding);
-    let function = data.linked.get(number as usize).copied().ok_or(TooDeep)?;
+    let function = data.linked.get(number as usize).copied();
+    let function = function.ok_or_else(|| wasmtime::Error::msg("no such linked function"))?;
     serve::<Enter, 1>(&binding, [number]).ok_or(TooDeep)?;
     // SAFETY:
     // - the program's loader compared the types of import and export, so `values` has room for both.

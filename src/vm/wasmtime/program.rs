@@ -44,8 +44,6 @@ pub(super) struct Program {
     pub(super) linked: Vec<(usize, ModuleExport)>,
     /// Descriptors that wasmtime uses by their number.
     pub(super) descriptors: Vec<RawFd>,
-    /// Most bytes of a linear memory.
-    pub(super) memory_max: usize,
 }
 
 impl std::fmt::Debug for Program {
@@ -135,10 +133,8 @@ impl Program {
         }
         let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
         descriptors.extend(page_map::find().map(|(number, _)| number));
-        let memory_max = usize::try_from(pages_max(wasmtime)).unwrap_or(usize::MAX);
-        let memory_max = memory_max.saturating_mul(usize::try_from(PAGE_LEN).unwrap_or(usize::MAX));
         let composition = Rc::new(composition);
-        Ok(Self { engine, parts, composition, linked, descriptors, memory_max })
+        Ok(Self { engine, parts, composition, linked, descriptors })
     }
 
     /// The function itself.

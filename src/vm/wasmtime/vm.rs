@@ -4,10 +4,11 @@
 use std::rc::Rc;
 
 use cwasi_abi::export;
+use cwasi_components::MemoryLimit;
 use cwasi_vm::host_calls::binding::HostBinding;
 use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::Wasi;
-use wasmtime::{AsContext, Caller, Extern, Func, Memory, ResourceLimiter, TypedFunc};
+use wasmtime::{AsContext, Caller, Extern, Func, Memory, TypedFunc};
 
 /// The data of the host functions of one VM.
 pub(super) type Binding = HostBinding<LinearMemory>;
@@ -99,29 +100,5 @@ pub(super) fn refresh(caller: &mut Caller<'_, VmData>, callee: Option<usize>) {
     embedded.set_caller(own);
     if let Some((index, memory)) = callee {
         embedded.set_callee(index, memory);
-    }
-}
-
-/// Limits linear memories to `cwasi.memory`.
-#[derive(Debug)]
-pub(super) struct MemoryLimit(pub(super) usize);
-
-impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(
-        &mut self,
-        _current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        Ok(desired <= self.0)
-    }
-
-    fn table_growing(
-        &mut self,
-        _current: usize,
-        _desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        Ok(true)
     }
 }
