@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use cwasi_vm::compile::{CompileError, WasmBinary, folder_and_name, os, read_any};
-use cwasi_vm::state;
+use cwasi_vm::{linked_calls, state};
 use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
 use wasmparser::{DataKind, Operator, Parser, Payload};
 use wasmtime::{Engine, OptLevel};
@@ -27,6 +27,7 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
     let (code, trailer) = match binary {
         WasmBinary::Module(bytes) => {
             let bytes = state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes);
+            let bytes = linked_calls::wrap(&bytes).unwrap_or(bytes);
             let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
             (engine.precompile_module(&bytes), Trailer { kind: Kind::Module, image_end })
         }

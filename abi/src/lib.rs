@@ -113,6 +113,16 @@ pub const GLOBAL_EXPORT: &str = "cwasi.global.";
 /// behind; only where the module imports such functions.
 pub const WASI_CALLED_EXPORT: &str = "cwasi.wasi";
 
+/// The table that the compiler appends to a module with linked functions: the callees, in the order of its imports of
+/// them.
+pub const LINKED_CALLEES_EXPORT: &str = "cwasi.linked.callees";
+/// A mutable `i64` of such a module: of the calls of a function, the host makes those whose number has none of its bits.
+pub const LINKED_MASK_EXPORT: &str = "cwasi.linked.mask";
+/// A mutable `i32` of such a module: 1 + the number of the linked function that it calls; 0 = none.
+pub const LINKED_RUNNING_EXPORT: &str = "cwasi.linked.running";
+/// Under this name and its number such a module exports how often it has called a linked function, a mutable `i64`.
+pub const LINKED_CALLS_EXPORT: &str = "cwasi.linked.calls.";
+
 /// Names of the functions that a guest exports.
 pub mod export {
     /// `(len, align) -> ptr`, 0 when out of memory.

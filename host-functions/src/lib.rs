@@ -154,6 +154,9 @@ pub trait Dispatch {
     /// Ends and counts a linked call from `caller` (`None`: the function itself) to `callee`.
     fn linked(&mut self, _caller: Option<&str>, _callee: &str, _ended: &LinkEnded) {}
 
+    /// Counts `calls` linked calls that were not timed.
+    fn linked_directly(&mut self, _caller: Option<&str>, _callee: &str, _calls: u32) {}
+
     /// Stores a message for `target`.
     ///
     /// # Errors
@@ -346,6 +349,11 @@ impl Host {
     /// Ends and counts a linked call.
     pub fn linked(&mut self, caller: Option<&str>, callee: &str, ended: &LinkEnded) {
         self.dispatch.linked(caller, callee, ended);
+    }
+
+    /// Counts `calls` linked calls that have not gone through the host.
+    pub fn linked_directly(&mut self, caller: Option<&str>, callee: &str, calls: u32) {
+        self.dispatch.linked_directly(caller, callee, calls);
     }
 
     /// Takes the text of `trap_message`.

@@ -37,13 +37,13 @@ struct EmbeddedCallee {
 struct RunningCall {
     callee: usize,
     request_bytes: u64,
-    /// `CLOCK_MONOTONIC` nanoseconds.
-    started: u64,
+    /// `CLOCK_MONOTONIC` nanoseconds; `None` if it is not timed.
+    started: Option<u64>,
 }
 
 impl RunningCall {
-    fn latency(&self) -> Duration {
-        Duration::from_nanos(monotonic_ns().saturating_sub(self.started))
+    fn latency(&self) -> Option<Duration> {
+        self.started.map(|started| Duration::from_nanos(monotonic_ns().saturating_sub(started)))
     }
 }
 
@@ -69,22 +69,27 @@ impl EmbeddedCalls {
         Self { max_payload, modules, running: None }
     }
 
-    /// Index of the embedded module for a call to `target`; `None` if another mode serves it.
+    /// Index of the embedded module for a call to `target`; `None` if another mode serves it. The call is timed if its
+    /// trace is recorded, or `edges` says so.
     ///
     /// # Errors
-    /// When the call may not be made.
+    /// When the call may not be made. Of the calls that are not timed, none is too late: at the deadline, init kills
+    /// this process.
     pub fn begin(
         &mut self,
         target: &str,
         request_bytes: u64,
         deadline: Option<Deadline>,
+        (is_traced, edges): (bool, &EdgeCounters),
     ) -> Result<Option<usize>, CallError> {
         let serves = |module: &EmbeddedCallee| module.served && module.name == target;
         let Some(callee) = self.modules.iter().position(serves) else { return Ok(None) };
         check(target, request_bytes, self.max_payload)?;
-        // The only clock reading before the callee runs.
-        let started = monotonic_ns();
-        if deadline.is_some_and(|deadline| deadline.has_passed(started)) {
+        let times = is_traced || edges.times(self.modules[callee].edge);
+        let started = times.then(monotonic_ns);
+        if let (Some(deadline), Some(started)) = (deadline, started)
+            && deadline.has_passed(started)
+        {
             return Err(CallError::Timeout { target: target.to_owned() });
         }
         self.running = Some(RunningCall { callee, request_bytes, started });
@@ -144,7 +149,7 @@ impl EmbeddedCalls {
             reason: &callee.reason,
             request_bytes: running.request_bytes,
             response_bytes,
-            latency: running.latency(),
+            latency: running.latency().unwrap_or_default(),
         })
     }
 
@@ -212,7 +217,7 @@ mod tests {
             (ModeHint::Auto, "other/callee", None),
         ] {
             let mut calls = calls(mode, &mut EdgeCounters::new("a"));
-            let begun = calls.begin(target, 10, None).unwrap();
+            let begun = calls.begin(target, 10, None, (false, &EdgeCounters::new("a"))).unwrap();
             assert_eq!(begun, expected, "{mode:?} {target}");
         }
     }
@@ -221,15 +226,15 @@ mod tests {
     fn limits_hold_and_every_end_is_counted() {
         let mut edges = EdgeCounters::new("a");
         let mut calls = calls(ModeHint::Auto, &mut edges);
-        let refused = calls.begin("callee", 11, None).unwrap_err();
+        let refused = calls.begin("callee", 11, None, (false, &edges)).unwrap_err();
         assert!(matches!(refused, CallError::TooLarge { .. }), "{refused}");
-        let late = calls.begin("callee", 1, Some(Deadline::PASSED)).unwrap_err();
+        let late = calls.begin("callee", 1, Some(Deadline::PASSED), (false, &edges)).unwrap_err();
         assert!(matches!(late, CallError::Timeout { .. }), "{late}");
         for (response, fits) in [(Some(10), true), (Some(11), false), (None, true)] {
-            calls.begin("callee", 4, None).unwrap();
+            calls.begin("callee", 4, None, (false, &edges)).unwrap();
             assert_eq!(calls.end(response, &mut edges).is_ok(), fits);
         }
-        calls.begin("callee", 4, None).unwrap();
+        calls.begin("callee", 4, None, (false, &edges)).unwrap();
         calls.abandon(&mut edges);
         calls.abandon(&mut edges);
         let latency = Duration::from_nanos(500);

@@ -112,7 +112,9 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload_len: u64,
         deadline: Option<Deadline>,
     ) -> Result<Option<usize>, CallError> {
-        let begun = self.embedded.begin(target, payload_len, deadline);
+        let is_traced = self.is_traced();
+        let counts = (is_traced, &*self.dispatcher.edges());
+        let begun = self.embedded.begin(target, payload_len, deadline, counts);
         if matches!(begun, Ok(Some(_))) {
             self.spans = self.dispatcher.trace_mut().enter_embedded();
         }
@@ -146,6 +148,12 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         if let Some(TracedLink { spans: Some(spans), .. }) = self.linked.pop() {
             self.dispatcher.leave(spans, ended, 0);
         }
+    }
+
+    fn linked_directly(&mut self, caller: Option<&str>, callee: &str, calls: u32) {
+        let (request_bytes, response_bytes, latency) = (0, 0, Duration::ZERO);
+        let call = LinkedCall { module: caller, callee, request_bytes, response_bytes, latency };
+        self.dispatcher.edges().count_untimed(call.ended(), u64::from(calls));
     }
 
     fn begin(&mut self, context: &Context) {

@@ -11,6 +11,7 @@
 //! - [`image`]: restoring memory to an earlier state.
 //! - [`trampoline`]: trampolines between modules of one VM.
 //! - `sockets`: allowed destinations of guests' sockets.
+//! - [`linked_calls`]: calls of linked functions that skip the host.
 //! - `state`: what guests of a module can change; `wasi_calls`: which WASI functions they have called.
 
 pub mod compile;
@@ -21,6 +22,7 @@ pub mod host_calls;
 pub mod image;
 pub mod interface;
 pub mod linear_memory;
+pub mod linked_calls;
 pub mod reactor;
 pub mod sockets;
 pub mod state;

@@ -137,10 +137,14 @@ impl<M: VmMemory> HostBinding<M> {
     /// The running embedded functions, outermost first, for messages; empty without one.
     #[must_use]
     pub fn running(&self) -> Vec<String> {
+        self.names(self.links.borrow().running())
+    }
+
+    /// [`Self::running`] with these linked functions.
+    pub fn names(&self, linked: impl IntoIterator<Item = u32>) -> Vec<String> {
         let called =
             self.embedded.borrow().callee().map(|index| self.composition.name(index).to_owned());
-        let links = self.links.borrow();
-        let linked = links.running().filter_map(|number| self.composition.function(number));
+        let linked = linked.into_iter().filter_map(|number| self.composition.function(number));
         called
             .into_iter()
             .chain(linked.map(|function| {

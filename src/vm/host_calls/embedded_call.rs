@@ -75,6 +75,24 @@ impl HostCall<0> for Leave {
     }
 }
 
+/// `direct(function, calls)`: so many calls of a linked function have not gone through the host.
+#[derive(Debug)]
+pub struct Direct;
+
+impl HostCall<2> for Direct {
+    const MEMORY: bool = false;
+    type Output = ();
+
+    fn call<M: VmMemory>(
+        env: &mut Environment<'_, M>,
+        [function, calls]: [u32; 2],
+    ) -> Result<(), Errno> {
+        let (caller, callee) = ends(&env.binding.composition, function)?;
+        env.host.linked_directly(caller, callee, calls);
+        Ok(())
+    }
+}
+
 /// `begin(target_ptr, target_len, payload_ptr, payload_len, outcome_out) ->` a [`Begun`]
 #[derive(Debug)]
 pub struct Begin;

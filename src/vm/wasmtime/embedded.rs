@@ -11,7 +11,7 @@ use cwasi_vm::trampoline::{Begun, Delivery, ENDED};
 use wasmtime::{Caller, ValRaw};
 
 use super::stop::TooDeep;
-use super::vm::{Binding, Callee, CalleeBlocks, VmData, refresh};
+use super::vm::{Binding, Callee, CalleeBlocks, VmData, refresh_callee, refresh_own};
 
 /// The functions that can call embedded modules.
 pub(super) const DISPATCH: [&str; 2] = [import::REQUEST_DISPATCHER, import::DISPATCH_START];
@@ -23,7 +23,7 @@ const PAYLOAD_LEN: usize = 3;
 const RESPONSE: (u32, u32) = (ResponseRef::SIZE as u32, ResponseRef::ALIGN as u32);
 
 /// Runs a function of ours that does not act on the calling guest's memory.
-fn serve<F: HostCall<PARAMS>, const PARAMS: usize>(
+pub(super) fn serve<F: HostCall<PARAMS>, const PARAMS: usize>(
     binding: &Binding,
     params: [u32; PARAMS],
 ) -> Option<F::Output> {
@@ -38,7 +38,7 @@ pub(super) fn dispatch<F: HostCall<PARAMS, Output = Begun>, const PARAMS: usize>
     params: [u32; PARAMS],
 ) -> wasmtime::Result<i32> {
     let binding = Rc::clone(&caller.data().binding);
-    refresh(caller, None);
+    refresh_own(caller);
     let begun = serve::<F, PARAMS>(&binding, params);
     match begun.unwrap_or(Begun::Ended(Errno::Internal.code())) {
         Begun::Ended(errno) => Ok(errno),
@@ -84,11 +84,9 @@ impl EmbeddedRun<'_> {
             asked = self.ask(caller, &callee, asked)?;
             payload = asked.payload;
         }
-        if let Some(callee) = &mut caller.data_mut().parts[self.index].callee {
-            callee.asked = asked;
-        }
+        callee.asked.set(asked);
         if self.delivery != Delivery::Buffer {
-            refresh(caller, Some(self.index));
+            refresh_callee(caller, self.index);
             match serve::<Pass, 2>(self.binding, [response, payload]) {
                 Some(0) => {}
                 Some(ENDED) => return Ok(Errno::Ok.code()),
@@ -97,7 +95,7 @@ impl EmbeddedRun<'_> {
             }
         }
         let status = callee.handle.call(&mut *caller, (payload, self.len, response))?;
-        refresh(caller, Some(self.index));
+        refresh_callee(caller, self.index);
         let ended = serve::<EndCall, 1>(self.binding, [status.cast_unsigned()]);
         Ok(ended.unwrap_or(Errno::Internal.code()))
     }
@@ -133,7 +131,7 @@ impl EmbeddedRun<'_> {
 
 /// Frees the blocks of the callee's last call.
 fn give_back(caller: &mut Caller<'_, VmData>, callee: &Callee) -> wasmtime::Result<CalleeBlocks> {
-    let CalleeBlocks { response, payload, len, align } = callee.asked;
+    let CalleeBlocks { response, payload, len, align } = callee.asked.get();
     if let Some(free) = &callee.free {
         if payload != 0 {
             free.call(&mut *caller, (payload, len, align))?;
@@ -159,6 +157,9 @@ pub(super) fn linked(
     // SAFETY:
     // - the program's loader compared the types of import and export, so `values` has room for both.
     unsafe { function.call_unchecked(&mut *caller, values) }?;
+    if let Some(links) = caller.data().links.clone() {
+        links.borrow_mut().end_one(&mut *caller, &binding, number);
+    }
     serve::<Leave, 0>(&binding, []).ok_or(TooDeep)?;
     Ok(())
 }

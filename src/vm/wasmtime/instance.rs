@@ -85,7 +85,7 @@ impl CoreInstance {
         parts.extend(program.embedded().iter().map(|it| part(embedded_wasi, it)));
         parts.push(part(own_wasi, program.root()));
         let limit = MemoryLimit::new(program.composition.memory_max);
-        let data = VmData { binding, parts, linked: Vec::new(), limit };
+        let data = VmData { binding, parts, linked: Vec::new(), links: None, limit };
         let mut store = Store::new(&program.engine, data);
         if program.composition.memory_max.is_some() {
             store.limiter(|data| &mut data.limit);
@@ -115,8 +115,13 @@ impl CoreInstance {
     }
 
     /// The reason why a guest stopped, and in which embedded module.
-    fn stopped(&self, export: &str, error: &wasmtime::Error, host: &mut Host) -> GuestStop {
-        let running = self.store.data().binding.running();
+    fn stopped(&mut self, export: &str, error: &wasmtime::Error, host: &mut Host) -> GuestStop {
+        let data = self.store.data();
+        let (binding, links) = (Rc::clone(&data.binding), data.links.clone());
+        let running = match links {
+            Some(links) => binding.names(links.borrow().running(&mut self.store)),
+            None => binding.running(),
+        };
         if let Some(code) = stop::exit_code(error)
             && running.is_empty()
         {
@@ -223,8 +228,13 @@ impl Instance for CoreInstance {
         params: &[i32],
         host: &mut Host,
     ) -> Result<Option<i32>, GuestStop> {
-        let binding = Rc::clone(&self.store.data().binding);
+        let data = self.store.data();
+        let (binding, links) = (Rc::clone(&data.binding), data.links.clone());
+        let is_traced = links.is_some() && host.is_traced();
         let called = binding.lend(host, || {
+            if let Some(links) = &links {
+                links.borrow().begin(&mut self.store, is_traced)?;
+            }
             let Self { store, alloc, handle, free, .. } = self;
             let store = &mut **store;
             match (export, params) {
@@ -240,6 +250,9 @@ impl Instance for CoreInstance {
                 _ => self.call_by_name(export, params),
             }
         });
+        if let Some(links) = &links {
+            binding.lend(host, || links.borrow_mut().end(&mut self.store, &binding));
+        }
         called.map_err(|error| self.stopped(export, &error, host))
     }
 

@@ -20,6 +20,7 @@ mod code_file;
 mod embedded;
 mod functions;
 mod instance;
+mod links;
 mod module;
 mod page_map;
 mod program;

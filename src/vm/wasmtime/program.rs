@@ -11,6 +11,7 @@ use cwasi_vm::host_calls::binding::{Composition, LinkedImport};
 use cwasi_vm::interface::{
     self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
 };
+use cwasi_vm::linked_calls::is_linked;
 use cwasi_vm::trampoline::Number;
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
@@ -19,6 +20,7 @@ use wasmtime::{
 };
 
 use super::code_file::{CodeFile, LoadedCode, data_images, runtime_settings};
+use super::links::{self, LinkExports};
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -42,6 +44,8 @@ pub(super) struct Program {
     pub(super) composition: Rc<Composition>,
     /// Where linked functions are, by number.
     pub(super) linked: Vec<(usize, ModuleExport)>,
+    /// Linked calls can skip the host (`links`).
+    pub(super) links_directly: bool,
     /// Descriptors that wasmtime uses by their number.
     pub(super) descriptors: Vec<RawFd>,
 }
@@ -61,6 +65,8 @@ pub(super) struct Part {
     pub(super) image_end: u64,
     /// It can be dispatched to.
     pub(super) is_callee: bool,
+    /// `None` if it has no linked functions, or was not changed for them.
+    pub(super) links: Option<LinkExports>,
 }
 
 /// Places of a module's exports; `None` where it has none of that name and type.
@@ -134,7 +140,8 @@ impl Program {
         let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
         descriptors.extend(page_map::find().map(|(number, _)| number));
         let composition = Rc::new(composition);
-        Ok(Self { engine, parts, composition, linked, descriptors })
+        let links_directly = links_directly(&parts);
+        Ok(Self { engine, parts, composition, linked, links_directly, descriptors })
     }
 
     /// The function itself.
@@ -146,6 +153,21 @@ impl Program {
     pub(super) fn embedded(&self) -> &[Part] {
         self.parts.split_last().map_or(&[], |(_, embedded)| embedded)
     }
+}
+
+fn links_directly(parts: &[Part]) -> bool {
+    let mut has_links = false;
+    for part in parts {
+        let imports_linked = part.interface.imports.iter().any(|import| is_linked(&import.module));
+        has_links |= imports_linked;
+        if part.is_callee
+            || links::passes_buffers(&part.interface)
+            || (imports_linked && part.links.is_none())
+        {
+            return false;
+        }
+    }
+    has_links
 }
 
 /// Most pages of a linear memory.
@@ -228,6 +250,7 @@ impl ProgramLoader<'_> {
         Ok(Part {
             name: name.to_owned(),
             exports: PartExports::of(module, &interface),
+            links: LinkExports::of(module, &interface),
             interface,
             instance,
             image_end: trailer.image_end,

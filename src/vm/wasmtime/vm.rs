@@ -1,6 +1,7 @@
 //! The data of one VM in wasmtime's store: a function and its embedded modules. Runs in a worker.
 #![expect(unsafe_code, reason = "linear memory belongs to the engine")]
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use cwasi_abi::export;
@@ -9,6 +10,8 @@ use cwasi_vm::host_calls::binding::HostBinding;
 use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::Wasi;
 use wasmtime::{AsContext, Caller, Extern, Func, Memory, TypedFunc};
+
+use super::links::Links;
 
 /// The data of the host functions of one VM.
 pub(super) type Binding = HostBinding<LinearMemory>;
@@ -19,6 +22,8 @@ pub(super) struct VmData {
     pub(super) parts: Vec<PartData>,
     /// The functions behind the numbers of linked calls.
     pub(super) linked: Vec<Func>,
+    /// `None` if all linked calls go through the host, or there are none.
+    pub(super) links: Option<Rc<RefCell<Links>>>,
     pub(super) limit: MemoryLimit,
 }
 
@@ -30,11 +35,10 @@ pub(super) struct PartData {
     pub(super) image_end: u64,
     pub(super) wasi: Wasi,
     /// Of an embedded module that can be dispatched to.
-    pub(super) callee: Option<Callee>,
+    pub(super) callee: Option<Rc<Callee>>,
 }
 
 /// What a dispatch calls in an embedded module.
-#[derive(Clone)]
 pub(super) struct Callee {
     pub(super) alloc: TypedFunc<(u32, u32), u32>,
     pub(super) handle: TypedFunc<(u32, u32, u32), i32>,
@@ -42,7 +46,7 @@ pub(super) struct Callee {
     /// The global with the address for its response.
     pub(super) response: Option<u32>,
     /// The blocks of its last call, which it gets back at the next one: its response may lie there until then.
-    pub(super) asked: CalleeBlocks,
+    pub(super) asked: Cell<CalleeBlocks>,
 }
 
 /// Blocks that a callee has allocated; address 0 = none.
@@ -91,14 +95,15 @@ pub(super) fn memory_of(caller: &mut Caller<'_, VmData>, part: usize) -> LinearM
     caller.data().memory(&*caller, part)
 }
 
-/// Tells the binding the memories of caller and callee as they are now: both may have grown.
-pub(super) fn refresh(caller: &mut Caller<'_, VmData>, callee: Option<usize>) {
+/// Tells the binding the function's own memory as it is now: it may have grown.
+pub(super) fn refresh_own(caller: &mut Caller<'_, VmData>) {
     let root = caller.data().parts.len().saturating_sub(1);
     let own = memory_of(caller, root);
-    let callee = callee.map(|index| (index, memory_of(caller, index)));
-    let mut embedded = caller.data().binding.embedded.borrow_mut();
-    embedded.set_caller(own);
-    if let Some((index, memory)) = callee {
-        embedded.set_callee(index, memory);
-    }
+    caller.data().binding.embedded.borrow_mut().set_caller(own);
+}
+
+/// Tells the binding the memory of a callee that has run.
+pub(super) fn refresh_callee(caller: &mut Caller<'_, VmData>, index: usize) {
+    let memory = memory_of(caller, index);
+    caller.data().binding.embedded.borrow_mut().set_callee(index, memory);
 }

@@ -2,6 +2,7 @@
 
 mod embedding;
 mod inside;
+mod linked;
 mod ownership;
 mod regions;
 

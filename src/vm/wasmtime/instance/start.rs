@@ -1,5 +1,6 @@
 //! How a VM is made: its modules' instances, what is called in them, `_initialize`. Runs in a worker.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use cwasi_abi::export;
@@ -9,9 +10,10 @@ use cwasi_vm::host_calls::embedded::{CalleeBuffers, CalleeMemory};
 use wasmtime::{Extern, Func, ModuleExport};
 
 use super::CoreInstance;
+use crate::links::Links;
 use crate::program::Part;
 use crate::stop;
-use crate::vm::{Callee, CalleeBlocks};
+use crate::vm::Callee;
 
 impl CoreInstance {
     /// Makes the modules' instances. A module's start function may log, but calls are refused.
@@ -41,6 +43,11 @@ impl CoreInstance {
             let function = function.ok_or(VmError::Setup { what: "linked function" })?;
             self.store.data_mut().linked.push(function);
         }
+        if program.links_directly {
+            let links = Links::new(&mut self.store, &program, &self.instances);
+            let links = links.ok_or(VmError::Setup { what: "linked functions" })?;
+            self.store.data_mut().links = Some(Rc::new(RefCell::new(links)));
+        }
         Ok(())
     }
 
@@ -68,7 +75,7 @@ impl CoreInstance {
             callees.push(CalleeMemory { memory: self.linear(index), buffers });
             if part.is_callee {
                 let callee = self.callee(index, part, response);
-                self.store.data_mut().parts[index].callee = callee;
+                self.store.data_mut().parts[index].callee = callee.map(Rc::new);
             }
         }
         let own = self.linear(root);
@@ -85,7 +92,7 @@ impl CoreInstance {
             handle: handle.typed(store).ok()?,
             free: free.and_then(|free| free.typed(store).ok()),
             response,
-            asked: CalleeBlocks::default(),
+            asked: Cell::default(),
         })
     }
 
