@@ -18,7 +18,7 @@ WASMEDGE ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab screenshots book lint deny advisories arm64 miri install clean setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -80,6 +80,10 @@ bench-quick: ## The same, less of it, in less than 5 minutes
 bench-ab: ## Cases of the checkout and of BASE=revision in turns (CASE=part of a name, RUNS=3 each)
 	@scripts/setup.sh --languages
 	@scripts/bench-ab.sh '$(BASE)' '$(CASE)' $(RUNS)
+
+bench-engines: ## Cases with WasmEdge and with wasmtime in turns (CASE=part of a name, RUNS=3 each): target/bench-engines
+	@scripts/setup.sh --languages
+	@scripts/bench-engines.sh '$(CASE)' $(RUNS)
 
 book: ## The documentation as a book: target/book/index.html
 	@scripts/book.sh

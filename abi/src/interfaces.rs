@@ -24,6 +24,9 @@ pub const RUN_FUNCTION: &str = "run";
 /// The exports by which requests can come.
 pub const HANDLERS: [Interface; 4] = [HANDLER, PAYLOAD_HANDLER, GROUP_HANDLER, INCOMING_HANDLER];
 
+/// Those of ours, whose requests are calls.
+pub const FUNCTIONS: [Interface; 3] = [HANDLER, PAYLOAD_HANDLER, GROUP_HANDLER];
+
 const CWASI: &str = "0.1.";
 const WASI: &str = "0.2.";
 

@@ -27,7 +27,7 @@ enum Verb {
     Quick(Selection),
     /// One round of one call of each case: shows that they work, says nothing about time.
     Smoke(Selection),
-    /// Compares reports of two revisions that took turns (`make bench-ab`).
+    /// Compares reports of two sides that took turns: revisions (`make bench-ab`) or engines (`make bench-engines`).
     Compare(Reports),
     /// The client of a baseline.
     #[command(hide = true)]
@@ -58,6 +58,12 @@ struct Reports {
     /// report.json of each run of the present tree.
     #[arg(long, required = true, num_args = 1..)]
     present: Vec<PathBuf>,
+    /// What the base is called.
+    #[arg(long, default_value = "base")]
+    base_name: String,
+    /// What the other side is called.
+    #[arg(long, default_value = "present")]
+    present_name: String,
 }
 
 fn main() -> Result<ExitCode> {
@@ -91,7 +97,8 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
 }
 
 fn compare(reports: &Reports) -> Result<ExitCode> {
-    println!("{:<50} {:>12} {:>12} {:>9}", "medians", "base", "present", "ratio");
+    let [base, present] = [&reports.base_name, &reports.present_name];
+    println!("{:<50} {base:>12} {present:>12} {:>9}", "medians", "ratio");
     for change in changes(&read(&reports.base)?, &read(&reports.present)?) {
         println!("{change}");
     }

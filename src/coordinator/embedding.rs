@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use cwasi_abi::export;
+use cwasi_abi::interfaces::{FUNCTIONS, HANDLER};
 
+use super::component;
 use super::images::ImageStore;
 use super::module::{self, CheckedModule};
 use super::toolchain;
@@ -39,6 +41,10 @@ impl ModuleToEmbed {
     /// True if `request_dispatcher` can call it.
     #[must_use]
     pub fn is_reactor(&self) -> bool {
+        let CheckedModule { is_component, exports, .. } = &self.module;
+        if *is_component {
+            return exports.iter().any(|export| FUNCTIONS.iter().any(|it| it.is(export)));
+        }
         self.module.is_reactor() && self.module.has_export(export::ALLOC)
     }
 }
@@ -133,7 +139,11 @@ impl<S: ImageStore> Walk<'_, S> {
     /// Embeds the modules that `root` imports.
     async fn imports_of(&mut self, root: &CheckedModule) {
         for (name, imports) in &root.foreign {
-            if let Err(why) = self.embed(name).await {
+            let embedded = match self.embed(name).await {
+                Ok(()) if self.is_component(name) => Err(COMPONENT.to_owned()),
+                embedded => embedded,
+            };
+            if let Err(why) = embedded {
                 self.problems.extend(self.explained(name, imports, &why));
             }
         }
@@ -166,13 +176,7 @@ impl<S: ImageStore> Walk<'_, S> {
                 Err(why) => Some(why),
                 Ok(()) => {
                     let last = self.found.modules.last().filter(|last| last.name == wish.module);
-                    last.filter(|last| !last.is_reactor()).map(|_| {
-                        format!(
-                            "no module imports it, and it cannot be called, because it exports no `{}` and `{}`",
-                            export::ALLOC,
-                            export::HANDLE
-                        )
-                    })
+                    last.and_then(why_not_called)
                 }
             };
             if let Some(why) = refused {
@@ -181,6 +185,11 @@ impl<S: ImageStore> Walk<'_, S> {
                 self.found.refused.insert(wish.module.clone(), why);
             }
         }
+    }
+
+    fn is_component(&self, name: &str) -> bool {
+        let mut modules = self.found.modules.iter();
+        modules.any(|found| found.name == name && found.module.is_component)
     }
 
     fn is_found(&self, name: &str) -> bool {
@@ -223,6 +232,9 @@ impl<S: ImageStore> Walk<'_, S> {
                         format!("imported through {}: {}", way(&path), all.join("; "))
                     }
                 })?;
+                if found.module.is_component && !path.is_empty() {
+                    return Err(format!("imported through {}: {name} {COMPONENT}", way(&path)));
+                }
                 let left = found.module.foreign.keys().rev().cloned().collect();
                 path.push(UnresolvedModule { found, left });
             }
@@ -250,13 +262,29 @@ impl<S: ImageStore> Walk<'_, S> {
         let origin = format!("the module of image {}", grant.image.name);
         let module = module::check(&bytes, &origin).map_err(|error| error.to_string())?;
         if module.is_component {
-            return Err(format!("{origin} is a component, which runs in a process of its own"));
-        }
-        if let Some(name) = module.sockets.first() {
+            // Its sockets and requests are denied when it makes them.
+            component::check_engine(&module, self.caller.engine, &origin)
+                .map_err(|error| error.to_string())?;
+        } else if let Some(name) = module.sockets.first() {
             return Err(format!("{origin} imports {name}: embedded modules get no sockets"));
         }
         Ok(ModuleToEmbed { name: name.to_owned(), module, grant })
     }
+}
+
+/// Why the functions of a component are not linked.
+const COMPONENT: &str = "is a component, whose functions no module can import: call it by its name";
+
+/// Why a module that no other one imports cannot be called.
+fn why_not_called(module: &ModuleToEmbed) -> Option<String> {
+    let missing = match (module.is_reactor(), module.module.is_component) {
+        (true, _) => return None,
+        (false, true) => {
+            format!("`{}`; what serves HTTP runs in a process of its own", HANDLER.name)
+        }
+        (false, false) => format!("`{}` and `{}`", export::ALLOC, export::HANDLE),
+    };
+    Some(format!("no module imports it, and it cannot be called, because it exports no {missing}"))
 }
 
 /// The first imports, and the number of the others.

@@ -43,6 +43,8 @@ pub enum Verb {
     FanOut,
     /// `branches` payloads to one callee that waits for all of them.
     FanIn,
+    /// No call: the program that `targets` names, `count` times.
+    Compute,
 }
 
 /// One block of work.
@@ -110,13 +112,14 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 /// A word on the wire and the value that it stands for.
-const VERBS: [(&str, Verb); 6] = [
+const VERBS: [(&str, Verb); 7] = [
     ("call", Verb::Call),
     ("echo", Verb::Echo),
     ("resend", Verb::Resend),
     ("flood", Verb::Flood),
     ("fan-out", Verb::FanOut),
     ("fan-in", Verb::FanIn),
+    ("compute", Verb::Compute),
 ];
 
 impl fmt::Display for Job {

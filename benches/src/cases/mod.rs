@@ -2,6 +2,7 @@
 
 mod answers;
 mod burst;
+mod compute;
 mod embedded;
 mod fan;
 mod gateway;
@@ -58,13 +59,14 @@ impl Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 15] = [
+pub const GROUPS: [Group; 16] = [
     sequential::GROUP,
     answers::GROUP,
     fan::OUT,
     fan::IN,
     embedded::GROUP,
     languages::GROUP,
+    compute::GROUP,
     network::GROUP,
     processor::GROUP,
     starts::GROUP,

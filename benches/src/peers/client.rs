@@ -32,6 +32,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         }
         Baseline::HttpWasmedge => return http_wasmedge::become_client(peer),
         Baseline::Redis => Box::new(pubsub::Publisher::start(peer)?),
+        Baseline::Native => return Ok(serve(stdin().lock(), stdout(), bench_compute::perform)?),
         Baseline::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
     };
     serve(stdin().lock(), stdout(), |job| perform(transport.as_mut(), job))?;
@@ -66,6 +67,7 @@ fn perform(transport: &mut dyn Transport, job: &Job) -> Result<Answer> {
                 many(transport, job, seed, &mut answer)?;
             }
         }
+        Verb::Compute => bail!("this baseline only calls"),
     }
     Ok(answer)
 }

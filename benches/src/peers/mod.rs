@@ -46,6 +46,8 @@ pub enum Baseline {
     Redis,
     /// One copy in one process: a limit, no transport.
     Memcpy,
+    /// The same program, compiled for this processor.
+    Native,
 }
 
 /// Memory that a server receives into.
@@ -147,6 +149,7 @@ impl Peer {
             (Baseline::HttpWasmedge, _) => "http-wasmedge",
             (Baseline::Redis, _) => "redis",
             (Baseline::Memcpy, _) => "memcpy",
+            (Baseline::Native, _) => "native",
         }
     }
 

@@ -24,6 +24,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         Baseline::HttpWatchdog => http::serve(watchdog::answer),
         Baseline::HttpWasmedge => http_wasmedge::become_server(peer),
         Baseline::Redis => pubsub::serve(&peer.address),
+        Baseline::Native => bail!("what only computes has no server"),
         Baseline::Memcpy => bail!("a copy in one process has no server"),
     }
 }

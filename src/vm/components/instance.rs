@@ -51,6 +51,8 @@ pub struct ComponentInstance {
     store: Store<State>,
     instance: Instance,
     stderr: Tail,
+    /// Requests of HTTP come to it.
+    takes_http: bool,
 }
 
 impl std::fmt::Debug for ComponentInstance {
@@ -84,7 +86,13 @@ impl ComponentInstance {
         let made = block_on(program.instance.instantiate_async(&mut store));
         store.data_mut().host.take_back();
         let instance = made?.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
-        Ok(Self { program: Rc::clone(program), store, instance, stderr })
+        Ok(Self { program: Rc::clone(program), store, instance, stderr, takes_http: true })
+    }
+
+    /// One that is only called by name: it is embedded, so its context is its caller's.
+    #[must_use]
+    pub fn without_http(self) -> Self {
+        Self { takes_http: false, ..self }
     }
 
     /// Calls an entry.
@@ -155,6 +163,7 @@ impl ComponentInstance {
         let came_by_http = host.value(HTTP_METHOD).is_some_and(|method| !method.is_empty());
         let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
         if let Some(entry) = &exports.incoming_handler
+            && self.takes_http
             && (came_by_http || is_only_http)
         {
             return self.handle_http(entry, payload, host);

@@ -355,6 +355,31 @@ fn response_ref<M: VmMemory>(callee: M, at: GuestPtr) -> Result<ResponseRef, Err
     Ok(ResponseRef::from_bytes(bytes))
 }
 
+/// The payload of the call that runs: the sealed segment that it is, or a copy.
+///
+/// # Errors
+/// Without such a call.
+pub fn pending_payload<M: VmMemory>(env: &Environment<'_, M>) -> Result<Payload, Errno> {
+    let (pending, caller, _) = pending(env)?;
+    let (ptr, len) = pending.payload;
+    let regions = env.binding.regions.borrow();
+    Ok(match regions.sealed(ptr, u64::from(len)) {
+        Some(segment) => Payload::Segment(segment.clone()),
+        None => Payload::Inline(caller.slice(ptr, len)?.to_vec()),
+    })
+}
+
+/// Tells the caller how a call ended that was no module's.
+///
+/// # Errors
+/// As [`request_dispatcher`](host_functions::request_dispatcher).
+pub fn end_call<M: VmMemory>(
+    env: &mut Environment<'_, M>,
+    ended: CallOutcome,
+) -> Result<i32, Errno> {
+    end(env, ended)
+}
+
 /// Tells the caller how its call ended.
 fn end<M: VmMemory>(env: &mut Environment<'_, M>, ended: CallOutcome) -> Result<i32, Errno> {
     let (pending, mut caller, _) = pending(env)?;

@@ -77,8 +77,7 @@ impl Output for i32 {
     }
 }
 
-/// Runs one call of a guest; `None` for a trap. A panic of the host is an errno, because it must not unwind through
-/// the engine's frames.
+/// Runs one call of a guest; `None` for a trap.
 ///
 /// # Safety
 /// A guest of the binding's VM has called, and waits: host functions do not nest.
@@ -88,11 +87,28 @@ pub unsafe fn call<M: VmMemory, F: HostCall<PARAMS>, const PARAMS: usize>(
     memory: M,
     params: [u32; PARAMS],
 ) -> Option<F::Output> {
-    let called = catch_unwind(AssertUnwindSafe(|| {
+    // SAFETY:
+    // - the caller's.
+    let called = unsafe { act(binding, memory, |env| F::call(env, params)) };
+    called.map_or_else(F::Output::failed, Some)
+}
+
+/// Acts as the host of a call that a guest has made. A panic is an errno, because it must not unwind through the engine's
+/// frames.
+///
+/// # Safety
+/// As [`call`].
+#[expect(unsafe_code, reason = "takes the borrow that `lend` put there")]
+pub unsafe fn act<M: VmMemory, T>(
+    binding: &HostBinding<M>,
+    memory: M,
+    run: impl FnOnce(&mut Environment<'_, M>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let acted = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY:
         // - host functions do not nest, so this is the only reference.
         let host = unsafe { binding.host() }.ok_or(Errno::Internal)?;
-        F::call(&mut Environment { host, binding, memory }, params)
+        run(&mut Environment { host, binding, memory })
     }));
-    called.unwrap_or(Err(Errno::Internal)).map_or_else(F::Output::failed, Some)
+    acted.unwrap_or(Err(Errno::Internal))
 }

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use cwasi_vm::engine::VmError;
-use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
+use cwasi_wasmtime_artifact::{Trailer, settings};
 use wasmtime::{Config, Engine, Module};
 
 /// Most native stack of guests in bytes: as much as Rust's and C's guests have in linear memory.
@@ -52,9 +52,6 @@ impl<'a> CodeFile<'a> {
     /// Loads a core module.
     pub(super) fn load(&self, engine: &Engine) -> Result<LoadedCode, VmError> {
         let bad = |reason: String| VmError::Artifact { path: self.path.to_owned(), reason };
-        if self.trailer.kind == Kind::Component {
-            return Err(bad("a component cannot be embedded".into()));
-        }
         let file = self.file.try_clone().map_err(|error| bad(error.to_string()))?;
         // SAFETY:
         // - our own compiler made the file, which nobody changes: the trait's condition.

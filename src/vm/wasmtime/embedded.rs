@@ -68,8 +68,11 @@ impl EmbeddedRun<'_> {
         mut payload: u32,
         mut response: u32,
     ) -> wasmtime::Result<i32> {
-        let Some(callee) = caller.data().parts.get(self.index).and_then(|part| part.callee.clone())
-        else {
+        let part = caller.data().parts.get(self.index);
+        if let Some(component) = part.and_then(|part| part.component.clone()) {
+            return component.borrow_mut().run(self.binding);
+        }
+        let Some(callee) = part.and_then(|part| part.callee.clone()) else {
             return Ok(Errno::Internal.code());
         };
         let mut asked = give_back(caller, &callee)?;

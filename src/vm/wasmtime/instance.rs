@@ -1,5 +1,6 @@
 //! One instance of a function, with the instances of its embedded modules: a VM. Runs in a worker.
 
+use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::{Wasi, WasiTemplate};
 use wasmtime::{Memory, Store, TypedFunc, Val};
 
+use super::embedded_component::EmbeddedComponent;
 use super::program::{Part, Program};
 use super::snapshot::Snapshot;
 use super::stop;
@@ -30,8 +32,8 @@ pub struct CoreInstance {
     program: Rc<Program>,
     /// Dropped by [`Self::drop`].
     store: ManuallyDrop<Store<VmData>>,
-    /// The embedded modules', then the function's own.
-    instances: Vec<wasmtime::Instance>,
+    /// The embedded modules', then the function's own; `None` for a component.
+    instances: Vec<Option<wasmtime::Instance>>,
     memory: Option<Memory>,
     alloc: Option<TypedFunc<(i32, i32), i32>>,
     handle: Option<TypedFunc<(i32, i32, i32), i32>>,
@@ -80,9 +82,15 @@ impl CoreInstance {
             image_end: part.image_end,
             wasi: Wasi::new(wasi),
             callee: None,
+            component: None,
         };
         let mut parts = Vec::with_capacity(program.parts.len());
-        parts.extend(program.embedded().iter().map(|it| part(embedded_wasi, it)));
+        for (index, it) in program.embedded().iter().enumerate() {
+            let component = it
+                .component()
+                .map(|_| Rc::new(RefCell::new(EmbeddedComponent::new(Rc::clone(program), index))));
+            parts.push(PartData { component, ..part(embedded_wasi, it) });
+        }
         parts.push(part(own_wasi, program.root()));
         let limit = MemoryLimit::new(program.composition.memory_max);
         let data = VmData { binding, parts, linked: Vec::new(), links: None, limit };
@@ -107,6 +115,11 @@ impl CoreInstance {
         this.instantiate(host)?;
         this.find_exports();
         Ok(this)
+    }
+
+    /// The function's own.
+    fn own_instance(&self) -> Option<wasmtime::Instance> {
+        self.instances.last().copied().flatten()
     }
 
     /// The memory of a part as it is now.
@@ -142,7 +155,7 @@ impl CoreInstance {
 
     /// Calls an export by its name.
     fn call_by_name(&mut self, export: &str, params: &[i32]) -> wasmtime::Result<Option<i32>> {
-        let instance = self.instances.last().ok_or_else(no_such_export)?;
+        let instance = self.own_instance().ok_or_else(no_such_export)?;
         let function = instance.get_func(&mut *self.store, export).ok_or_else(no_such_export)?;
         let values: Vec<Val> = params.iter().map(|param| Val::I32(*param)).collect();
         let results = function.ty(&*self.store).results().len();
@@ -159,17 +172,17 @@ impl CoreInstance {
         if self.store.data().binding.regions.borrow().touched().is_some() {
             return Err(NotRenewed::SharesAtStart);
         }
-        let (Some(memory), Some(instance)) = (self.memory, self.instances.last()) else {
+        let (Some(memory), Some(instance)) = (self.memory, self.own_instance()) else {
             return Err(NotRenewed::State);
         };
-        Snapshot::of(&mut self.store, *instance, memory, root.image_end).map(Rc::new)
+        Snapshot::of(&mut self.store, instance, memory, root.image_end).map(Rc::new)
     }
 
     /// A new instance with the state of `snapshot`.
     fn instance_from(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
         let wasi = self.wasi.each_ref().map(Rc::clone);
         let mut next = Self::without_start(&self.program, wasi, self.pool.clone(), None).ok()?;
-        let (memory, instance) = (next.memory?, *next.instances.last()?);
+        let (memory, instance) = (next.memory?, next.own_instance()?);
         if !snapshot.restore(&mut next.store, instance, memory) {
             return None;
         }

@@ -18,6 +18,7 @@
 mod any_instance;
 mod code_file;
 mod embedded;
+mod embedded_component;
 mod functions;
 mod instance;
 mod links;

@@ -91,11 +91,11 @@ impl Links {
     pub(super) fn new(
         store: &mut Store<VmData>,
         program: &Program,
-        instances: &[Instance],
+        instances: &[Option<Instance>],
     ) -> Option<Self> {
         let mut parts = Vec::new();
         for (index, (part, instance)) in program.parts.iter().zip(instances).enumerate() {
-            let Some(exports) = &part.links else { continue };
+            let (Some(exports), Some(instance)) = (&part.links, instance) else { continue };
             let caller = (index < program.embedded().len()).then_some(index);
             let numbers = exports.imports.iter().map(|(module, name)| {
                 program.composition.functions.iter().position(|function| {

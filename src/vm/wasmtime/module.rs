@@ -56,7 +56,13 @@ impl WasmtimeModule {
                     embedded_wasi: Rc::default(),
                 })
             }
-            Kind::Component if embedded.is_empty() => component(wasmtime, &code)?,
+            Kind::Component if embedded.is_empty() => {
+                let function = component(wasmtime, wasmtime.network.clone(), code.path)?;
+                let images = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
+                let page_map = page_map::find().map(|(number, _)| number);
+                let descriptors = images.into_iter().chain(page_map).collect();
+                Loaded::Component { function, descriptors }
+            }
             Kind::Component => {
                 let reason = "a component embeds no modules".to_owned();
                 return Err(VmError::Instantiate { reason });
@@ -65,17 +71,18 @@ impl WasmtimeModule {
     }
 }
 
-fn component(wasmtime: &Wasmtime, code: &CodeFile<'_>) -> Result<Loaded, VmError> {
-    let page_map = page_map::find();
+/// Loads a component that may reach the destinations of `network`.
+pub(super) fn component(
+    wasmtime: &Wasmtime,
+    network: Option<SocketNetwork>,
+    path: &Path,
+) -> Result<ComponentFunction, VmError> {
     let options = ComponentOptions {
         memory_max: wasmtime.memory_max,
-        network: wasmtime.network.clone(),
-        scans_pages: page_map.is_some_and(|(_, scans)| scans),
+        network,
+        scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
     };
-    let function = ComponentFunction::load(&runtime_settings, code.path, options)?;
-    let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
-    descriptors.extend(page_map.map(|(number, _)| number));
-    Ok(Loaded::Component { function, descriptors })
+    ComponentFunction::load(&runtime_settings, path, options)
 }
 
 impl CoreModule {

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use cwasi_abi::{IMPORT_MODULE, export};
+use cwasi_components::ComponentFunction;
 use cwasi_vm::engine::VmError;
 use cwasi_vm::host_calls::binding::{Composition, LinkedImport};
 use cwasi_vm::interface::{
@@ -13,6 +14,7 @@ use cwasi_vm::interface::{
 };
 use cwasi_vm::linked_calls::is_linked;
 use cwasi_vm::trampoline::Number;
+use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
     Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
@@ -21,6 +23,7 @@ use wasmtime::{
 
 use super::code_file::{CodeFile, LoadedCode, data_images, runtime_settings};
 use super::links::{self, LinkExports};
+use super::module::component;
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -60,7 +63,7 @@ impl std::fmt::Debug for Program {
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) interface: ModuleInterface,
-    pub(super) instance: InstancePre<VmData>,
+    pub(super) code: PartCode,
     pub(super) exports: PartExports,
     pub(super) image_end: u64,
     /// It can be dispatched to.
@@ -69,7 +72,44 @@ pub(super) struct Part {
     pub(super) links: Option<LinkExports>,
 }
 
+/// What runs when a part is called.
+pub(super) enum PartCode {
+    Module(InstancePre<VmData>),
+    Component(ComponentFunction),
+}
+
+impl Part {
+    /// An embedded component.
+    fn of_component(name: &str, function: ComponentFunction) -> Self {
+        Self {
+            name: name.to_owned(),
+            interface: ModuleInterface::default(),
+            code: PartCode::Component(function),
+            exports: PartExports::default(),
+            image_end: 0,
+            is_callee: true,
+            links: None,
+        }
+    }
+
+    pub(super) const fn component(&self) -> Option<&ComponentFunction> {
+        match &self.code {
+            PartCode::Module(_) => None,
+            PartCode::Component(function) => Some(function),
+        }
+    }
+
+    /// Place of an export of a module.
+    fn place(&self, export: &str) -> Option<ModuleExport> {
+        match &self.code {
+            PartCode::Module(instance) => instance.module().get_export_index(export),
+            PartCode::Component(_) => None,
+        }
+    }
+}
+
 /// Places of a module's exports; `None` where it has none of that name and type.
+#[derive(Default)]
 pub(super) struct PartExports {
     pub(super) memory: Option<ModuleExport>,
     pub(super) initialize: Option<ModuleExport>,
@@ -110,11 +150,10 @@ impl Program {
         let files = embedded.iter().map(|module| CodeFile::open(&module.artifact));
         let files = files.chain([Ok(root)]).collect::<Result<Vec<_>, _>>()?;
         // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
-        let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
+        let load = |engine| load_all(wasmtime, engine, &files);
+        let (engine, loaded) = match pooled(modules).and_then(load) {
             Ok(loaded) => loaded,
-            Err(_too_large) => {
-                engine(&runtime_settings()).and_then(|engine| load_all(engine, &files))?
-            }
+            Err(_too_large) => engine(&runtime_settings()).and_then(load)?,
         };
         let mut loading = ProgramLoader {
             wasmtime,
@@ -124,19 +163,18 @@ impl Program {
             composition: Composition { memory_max: wasmtime.memory_max, ..Composition::default() },
         };
         let named = embedded.iter().map(|module| (&*module.name, module.dispatch));
-        for ((name, dispatch), code) in named.zip(&loaded) {
-            let part = loading.part(name, dispatch, code)?;
+        // The last one is the function itself.
+        for ((name, dispatch), code) in named.chain([("", false)]).zip(loaded) {
+            let part = match code {
+                Loaded::Module(code) => loading.part(name, dispatch, &code)?,
+                Loaded::Component(function) => Part::of_component(name, function),
+            };
             loading.parts.push(part);
-            loading.composition.embedded.push(name.to_owned());
+            if !name.is_empty() {
+                loading.composition.embedded.push(name.to_owned());
+            }
         }
-        let root = loaded.last().ok_or(VmError::Setup { what: "function" })?;
-        let root = loading.part("", false, root)?;
-        let ProgramLoader { mut parts, linked, composition, .. } = loading;
-        parts.push(root);
-        for code in &loaded {
-            let made = code.module.initialize_copy_on_write_image();
-            made.map_err(|_error| VmError::Setup { what: "image of a module's data" })?;
-        }
+        let ProgramLoader { parts, linked, composition, .. } = loading;
         let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
         descriptors.extend(page_map::find().map(|(number, _)| number));
         let composition = Rc::new(composition);
@@ -201,8 +239,24 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
     engine(&config)
 }
 
-fn load_all(engine: Engine, files: &[CodeFile<'_>]) -> Result<(Engine, Vec<LoadedCode>), VmError> {
-    let loaded = files.iter().map(|file| file.load(&engine)).collect::<Result<_, _>>()?;
+/// A file that was loaded.
+enum Loaded {
+    Module(LoadedCode),
+    /// To be embedded.
+    Component(ComponentFunction),
+}
+
+fn load_all(
+    wasmtime: &Wasmtime,
+    engine: Engine,
+    files: &[CodeFile<'_>],
+) -> Result<(Engine, Vec<Loaded>), VmError> {
+    let load = |file: &CodeFile<'_>| match file.trailer.kind {
+        Kind::Module => file.load(&engine).map(Loaded::Module),
+        // As an embedded module, it reaches no destinations.
+        Kind::Component => component(wasmtime, None, file.path).map(Loaded::Component),
+    };
+    let loaded = files.iter().map(load).collect::<Result<_, _>>()?;
     Ok((engine, loaded))
 }
 
@@ -247,12 +301,14 @@ impl ProgramLoader<'_> {
             self.link(&mut linker, module, &interface, caller, callee).map_err(refused)?;
         }
         let instance = linker.instantiate_pre(module).map_err(refused)?;
+        let made = module.initialize_copy_on_write_image();
+        made.map_err(|_error| VmError::Setup { what: "image of a module's data" })?;
         Ok(Part {
             name: name.to_owned(),
             exports: PartExports::of(module, &interface),
             links: LinkExports::of(module, &interface),
             interface,
-            instance,
+            code: PartCode::Module(instance),
             image_end: trailer.image_end,
             is_callee,
         })
@@ -273,7 +329,7 @@ impl ProgramLoader<'_> {
                 let is = import.module() == name && import.name() == function.name;
                 is.then(|| import.ty()).and_then(|ty| ty.func().cloned())
             });
-            let exported = self.parts[callee].instance.module().get_export_index(&function.name);
+            let exported = self.parts[callee].place(&function.name);
             let (Some(ty), Some(exported)) = (ty, exported) else { continue };
             define_link(linker, &name, &function.name, function.number, ty)?;
             self.linked.push((callee, exported));

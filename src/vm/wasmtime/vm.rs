@@ -11,6 +11,7 @@ use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::Wasi;
 use wasmtime::{AsContext, Caller, Extern, Func, Memory, TypedFunc};
 
+use super::embedded_component::EmbeddedComponent;
 use super::links::Links;
 
 /// The data of the host functions of one VM.
@@ -36,6 +37,8 @@ pub(super) struct PartData {
     pub(super) wasi: Wasi,
     /// Of an embedded module that can be dispatched to.
     pub(super) callee: Option<Rc<Callee>>,
+    /// Of an embedded component, which has a store of its own.
+    pub(super) component: Option<Rc<RefCell<EmbeddedComponent>>>,
 }
 
 /// What a dispatch calls in an embedded module.

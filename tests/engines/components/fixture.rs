@@ -71,7 +71,7 @@ pub fn begin(host: &mut Host) {
 }
 
 /// A guest's native code; each is compiled once.
-fn artifact(name: &str) -> PathBuf {
+pub fn artifact(name: &str) -> PathBuf {
     use std::collections::HashMap;
     use std::sync::{Mutex, PoisonError};
     static MADE: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);

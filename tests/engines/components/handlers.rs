@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
+mod embedded;
 mod fixture;
 
 use cwasi_modes::Payload;

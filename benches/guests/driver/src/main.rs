@@ -21,5 +21,6 @@ fn perform(job: &Job) -> Result<Answer, String> {
         Verb::Flood => calls::as_many_as_fit(job),
         Verb::FanOut => fan::out(job),
         Verb::FanIn => fan::in_one(job),
+        Verb::Compute => Err("this guest only calls".to_owned()),
     }
 }

@@ -11,7 +11,7 @@ use wasmtime::{Extern, Func, ModuleExport};
 
 use super::CoreInstance;
 use crate::links::Links;
-use crate::program::Part;
+use crate::program::{Part, PartCode};
 use crate::stop;
 use crate::vm::Callee;
 
@@ -21,7 +21,11 @@ impl CoreInstance {
         let program = Rc::clone(&self.program);
         let binding = Rc::clone(&self.store.data().binding);
         for (index, part) in program.parts.iter().enumerate() {
-            let mut instantiate = || part.instance.instantiate(&mut *self.store);
+            let PartCode::Module(code) = &part.code else {
+                self.instances.push(None);
+                continue;
+            };
+            let mut instantiate = || code.instantiate(&mut *self.store);
             let made = match &mut host {
                 Some(host) => binding.lend(host, instantiate),
                 None => instantiate(),
@@ -36,7 +40,7 @@ impl CoreInstance {
             let memory =
                 memory.and_then(|export| instance.get_module_export(&mut *self.store, export));
             self.store.data_mut().parts[index].memory = memory.and_then(Extern::into_memory);
-            self.instances.push(instance);
+            self.instances.push(Some(instance));
         }
         for (callee, export) in &program.linked {
             let function = self.function(*callee, Some(export));
@@ -97,12 +101,12 @@ impl CoreInstance {
     }
 
     fn function(&mut self, part: usize, export: Option<&ModuleExport>) -> Option<Func> {
-        self.instances[part].get_module_export(&mut *self.store, export?)?.into_func()
+        self.instances[part]?.get_module_export(&mut *self.store, export?)?.into_func()
     }
 
     /// Value of an exported immutable `i32`.
     fn address(&mut self, part: usize, export: Option<&ModuleExport>) -> Option<u32> {
-        let found = self.instances[part].get_module_export(&mut *self.store, export?)?;
+        let found = self.instances[part]?.get_module_export(&mut *self.store, export?)?;
         Some(found.into_global()?.get(&mut *self.store).i32()?.cast_unsigned())
     }
 
