@@ -55,6 +55,14 @@ fn store() -> Store {
         ("reg/deep", r#"(module (import "stranger" "s" (func (param i32))) (func (export "d")))"#),
         ("reg/stranger", r#"(module (func (export "s") (param i32)))"#),
         ("reg/called", REACTOR),
+        (
+            "reg/component",
+            r#"(component (instance $i) (export "cwasi:function/handler@0.1.0" (instance $i)))"#,
+        ),
+        (
+            "reg/server",
+            r#"(component (instance $i) (export "wasi:http/incoming-handler@0.2.0" (instance $i)))"#,
+        ),
         ("reg/broken", "(module (func (export \"cwasi.home\")))"),
     ])
 }
@@ -156,4 +164,17 @@ async fn what_is_only_called_is_embedded_or_called_elsewhere() {
     assert!(why.contains("container theirs (image reg/called) is of workflow `x`"), "{why}");
     assert!(!why.contains("container own"), "a function does not vouch for itself: {why}");
     assert!(all.refused["top"].contains("low"), "{:?}", all.refused);
+}
+
+#[tokio::test]
+async fn a_component_is_called_and_not_linked() {
+    let embed = ["x=reg/component", "y=reg/server"];
+    let all = found("(module)", &embed).await.unwrap();
+    assert_eq!(names(&all), ["x"]);
+    assert!(all.modules[0].is_reactor());
+    let why = &all.refused["y"];
+    assert!(why.contains("no `cwasi:function/handler`; what serves HTTP"), "{why}");
+    let imports = r#"(module (import "x" "f" (func)))"#;
+    let error = found(imports, &embed[..1]).await.unwrap_err().to_string();
+    assert!(error.contains("is a component, whose functions no module can import"), "{error}");
 }
