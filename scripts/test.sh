@@ -25,3 +25,5 @@ done
 say "testing the runtime"
 # All targets, also after a failure: one run names everything that fails.
 cargo test --workspace --no-fail-fast
+say "testing workers, their sandbox and the modes with the other engine"
+CWASI_TEST_ENGINE=wasmedge cargo test --test worker_life --test sandbox --test conformance
