@@ -70,6 +70,7 @@ fn component(wasmtime: &Wasmtime, code: &CodeFile<'_>) -> Result<Loaded, VmError
     let options = ComponentOptions {
         memory_max: wasmtime.memory_max,
         network: wasmtime.network.clone(),
+        log: wasmtime.log,
         scans_pages: page_map.is_some_and(|(_, scans)| scans),
     };
     let function = ComponentFunction::load(&runtime_settings, code.path, options)?;
