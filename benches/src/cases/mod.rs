@@ -2,6 +2,7 @@
 
 mod answers;
 mod burst;
+mod components;
 mod embedded;
 mod fan;
 mod gateway;
@@ -58,12 +59,13 @@ impl Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 15] = [
+pub const GROUPS: [Group; 17] = [
     sequential::GROUP,
     answers::GROUP,
     fan::OUT,
     fan::IN,
     embedded::GROUP,
+    components::CALLS,
     languages::GROUP,
     network::GROUP,
     processor::GROUP,
@@ -73,6 +75,7 @@ pub const GROUPS: [Group; 15] = [
     idle::GROUP,
     load::GROUP,
     http::GROUP,
+    components::HTTP,
     http_overload::GROUP,
 ];
 
