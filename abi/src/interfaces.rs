@@ -14,6 +14,9 @@ pub const GROUP_HANDLER: Interface =
 /// A component's export for HTTP requests; a call by name is one, too.
 pub const INCOMING_HANDLER: Interface =
     Interface { name: "wasi:http/incoming-handler", version: WASI };
+/// A component's import for HTTP requests of its own.
+pub const OUTGOING_HANDLER: Interface =
+    Interface { name: "wasi:http/outgoing-handler", version: WASI };
 /// A component's export as a command.
 pub const RUN: Interface = Interface { name: "wasi:cli/run", version: WASI };
 /// The function of each of [`HANDLERS`].
@@ -56,15 +59,13 @@ pub enum Server {
     /// WASI.
     Wasi,
     /// WASI, if `cwasi.network` allows a destination; refused otherwise.
-    Sockets,
+    Network,
 }
 
 /// Interfaces of `cwasi:calls`.
 const CALLS: [&str; 3] = ["types", "calls", "context"];
 /// Packages of WASI 0.2.
 const PACKAGES: [&str; 5] = ["cli", "clocks", "filesystem", "io", "random"];
-/// Interfaces of `wasi:http`; outgoing requests are refused.
-const HTTP: [&str; 2] = ["types", "outgoing-handler"];
 
 /// Who serves the import `name`; `None` if this host does not.
 #[must_use]
@@ -75,10 +76,9 @@ pub fn served_by(name: &str) -> Option<Server> {
         ("cwasi", "calls") if CALLS.contains(&interface) && version.starts_with(CWASI) => {
             Some(Server::Runtime)
         }
-        ("wasi", "sockets") if version.starts_with(WASI) => Some(Server::Sockets),
-        ("wasi", "http") if HTTP.contains(&interface) && version.starts_with(WASI) => {
-            Some(Server::Wasi)
-        }
+        ("wasi", "sockets") if version.starts_with(WASI) => Some(Server::Network),
+        _ if OUTGOING_HANDLER.is(name) => Some(Server::Network),
+        ("wasi", "http") if interface == "types" && version.starts_with(WASI) => Some(Server::Wasi),
         ("wasi", package) if PACKAGES.contains(&package) && version.starts_with(WASI) => {
             Some(Server::Wasi)
         }
@@ -101,9 +101,11 @@ mod tests {
     fn every_import_has_a_server_or_none() {
         for (name, server) in [
             ("wasi:io/streams@0.2.6", Some(Server::Wasi)),
-            ("wasi:sockets/tcp@0.2.0", Some(Server::Sockets)),
+            ("wasi:sockets/tcp@0.2.0", Some(Server::Network)),
             ("cwasi:calls/calls@0.1.0", Some(Server::Runtime)),
             ("wasi:http/types@0.2.0", Some(Server::Wasi)),
+            ("wasi:http/outgoing-handler@0.2.6", Some(Server::Network)),
+            ("wasi:http/outgoing-handler@0.3.0", None),
             ("cwasi:calls/later@0.1.0", None),
             ("wasi:cli/environment@0.3.0", None),
             ("wasi:keyvalue/store@0.2.0", None),

@@ -92,6 +92,25 @@ fn http_overload_answers_every_client() {
 }
 
 #[test]
+fn a_component_takes_turns_with_a_core_module() {
+    let out = tempfile::tempdir().unwrap();
+    let (output, report) = smoke(Path::new(PROGRAM), "component-", out.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for case in ["component-64B-call", "component-2MiB-read-call", "component-100MiB-passed-call"] {
+        let mut entries = report.iter().filter(|one| one["case"] == case);
+        let entry = entries.find(|one| one["baseline"] == "core-module");
+        assert!(entry.is_some_and(|one| one["ratio"].is_f64()), "{case}: {said}");
+    }
+    let entry = report.iter().find(|one| one["case"] == "component-http-hello-2-connections");
+    let entry = entry.unwrap_or_else(|| panic!("{said}"));
+    assert!(entry["ours_p50"].as_f64().unwrap() > 0.0, "{entry}");
+    let (beside, conditions) = (&entry["baseline"], entry["conditions"].as_str().unwrap());
+    let is_missing = conditions.contains("install wasmtime-cli");
+    assert!(*beside == "wasmtime-serve" || (*beside == "none" && is_missing), "{entry}");
+}
+
+#[test]
 fn a_case_that_cannot_run_is_in_the_report_and_in_the_exit_code() {
     // A copy of the harness in a folder without the runtime.
     let dir = tempfile::tempdir().unwrap();

@@ -70,7 +70,7 @@ pub fn served(import: &str) -> Result<&'static str, &'static str> {
     match served_by(import) {
         Some(Server::Runtime) => Ok("the runtime"),
         Some(Server::Wasi) => Ok("the engine"),
-        Some(Server::Sockets) => Ok("the engine, for destinations that cwasi.network allows"),
+        Some(Server::Network) => Ok("the engine, for destinations that cwasi.network allows"),
         None => Err("nobody: a component may import WASI 0.2 and the interfaces of `cwasi:calls`"),
     }
 }

@@ -97,6 +97,13 @@ impl SegmentPool {
         state.lend(segment, bytes.len()).ok()
     }
 
+    /// Like [`Self::copy_of`], but only while [`Self::take`] returns segments.
+    #[must_use]
+    pub fn lendable_copy_of(&self, bytes: &[u8]) -> Option<Segment> {
+        let lending = self.state().lending;
+        if lending { self.copy_of(bytes) } else { None }
+    }
+
     /// When to call [`Self::maintain`]; `None` while the pool is empty.
     #[must_use]
     pub fn maintenance_due(&self) -> Option<u64> {

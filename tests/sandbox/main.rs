@@ -16,6 +16,7 @@ mod native_code;
 mod nodes;
 mod not_begun;
 mod primary;
+mod requests;
 mod secondary;
 mod sockets;
 mod states;

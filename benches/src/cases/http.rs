@@ -125,7 +125,7 @@ fn measure(session: &mut Session, case: Case, mut sides: Vec<&mut [Side]>) -> Re
 }
 
 /// Durations of all clients' requests in microseconds.
-fn flood(sides: &mut [Side], job: &Job) -> Result<Vec<f64>> {
+pub fn flood(sides: &mut [Side], job: &Job) -> Result<Vec<f64>> {
     for side in sides.iter_mut() {
         side.begin(job)?;
     }

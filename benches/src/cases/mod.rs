@@ -2,6 +2,7 @@
 
 mod answers;
 mod burst;
+mod components;
 mod compute;
 mod embedded;
 mod fan;
@@ -59,12 +60,13 @@ impl Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 16] = [
+pub const GROUPS: [Group; 18] = [
     sequential::GROUP,
     answers::GROUP,
     fan::OUT,
     fan::IN,
     embedded::GROUP,
+    components::CALLS,
     languages::GROUP,
     compute::GROUP,
     network::GROUP,
@@ -75,6 +77,7 @@ pub const GROUPS: [Group; 16] = [
     idle::GROUP,
     load::GROUP,
     http::GROUP,
+    components::HTTP,
     http_overload::GROUP,
 ];
 

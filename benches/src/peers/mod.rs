@@ -11,6 +11,7 @@ mod pubsub;
 mod server;
 mod transport;
 mod uds;
+mod wasmtime_serve;
 mod watchdog;
 
 use std::process::Command;
@@ -24,6 +25,7 @@ pub use client::run as run_client;
 pub use http::Server as HttpServer;
 pub use http_wasmedge::compile as compile_http_guests;
 pub use server::run as run_server;
+pub use wasmtime_serve::WasmtimeServe;
 pub use watchdog::handle as run_handler;
 
 use crate::placement::Placement;

@@ -38,7 +38,7 @@ const fn bar(case: &'static str, baseline: &'static str, limit: Limit) -> Bar {
     Bar { case, baseline, limit }
 }
 
-pub const BARS: [Bar; 23] = {
+pub const BARS: [Bar; 26] = {
     use Limit::{AtMost, TimesAndMoreAtMost, TimesAtLeast, TimesAtMost};
     [
         bar("local-100MiB-inplace-touch-none", "uds-copy", TimesAtLeast(50.0)),
@@ -60,6 +60,9 @@ pub const BARS: [Bar; 23] = {
         bar("http-64B-1-connections", "http-loopback", TimesAtMost(1.5)),
         bar("http-64B-32-connections", "http-loopback", TimesAtMost(1.5)),
         bar("http-2MiB-1-connections", "http-loopback", TimesAtMost(1.3)),
+        bar("component-http-hello-1-connections", "wasmtime-serve", TimesAtMost(1.0)),
+        bar("component-http-hello-32-connections", "wasmtime-serve", TimesAtMost(1.0)),
+        bar("component-http-hello-128-connections", "wasmtime-serve", TimesAtMost(1.0)),
         bar("http-overload-unanswered", "none", AtMost(0.0, "unanswered")),
         bar("idle-memory-per-function-at-100", "none", AtMost(1.0, "MiB")),
         bar("idle-suspended-memory", "none", AtMost(300.0, "KiB")),

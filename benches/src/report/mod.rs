@@ -254,8 +254,17 @@ impl Default for Report {
 /// A fan-out of copies whose receivers are one process.
 pub const UDS_COPY_ONE: &str = "uds-copy-one";
 /// Baselines with entries of their own; others stand in the conditions of these.
-const LISTED: [&str; 8] =
-    ["uds-copy", "uds-pingpong", "http-loopback", "native", "redis", "runc", "rust", "sealed"];
+const LISTED: [&str; 9] = [
+    "uds-copy",
+    "uds-pingpong",
+    "http-loopback",
+    "native",
+    "redis",
+    "runc",
+    "rust",
+    "sealed",
+    "core-module",
+];
 
 /// What took part besides, for the conditions of an entry with `baseline`.
 fn beside(ours: &Measured, baselines: &[Measured], baseline: &Measured) -> String {

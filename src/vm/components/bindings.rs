@@ -4,7 +4,9 @@ wasmtime::component::bindgen!({
     path: "../../../abi/wit",
     world: "cwasi:function/imports",
     imports: { default: trappable },
+    require_store_data_send: true,
     with: {
+        "wasi:io": wasmtime_wasi::p2::bindings::io,
         "cwasi:calls/types.payload": super::resources::GuestPayload,
         "cwasi:calls/calls.started-call": super::resources::StartedCall,
     },

@@ -1,4 +1,6 @@
 //! The interfaces `cwasi:calls/{types,calls,context}` over the worker's [`Host`]. Runs in a worker.
+//!
+//! [`define`] replaces the generated functions that have lists of bytes: these copy twice.
 
 use std::time::Duration;
 
@@ -7,22 +9,67 @@ use cwasi_host_functions::{Host, Level};
 use cwasi_modes::{CallError, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_wire::envelope::Join;
-use wasmtime::component::Resource;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource, WasmList};
+use wasmtime_wasi::p2::DynInputStream;
 
 use super::bindings::cwasi::calls::{calls, context, types};
+use super::lists::{self, PassedList};
 use super::resources::{GuestPayload, StartedCall};
 use super::state::State;
 
 /// Most bytes of one `read`.
 const READ_MAX: u64 = 1 << 31;
 
+/// The interfaces of the replaced functions, as the generated code names them.
+const TYPES: &str = "cwasi:calls/types@0.1.0";
+const CALLS: &str = "cwasi:calls/calls@0.1.0";
+
 type Called<T> = Result<T, types::CallError>;
+
+/// Defines the functions with lists of bytes, over the generated ones.
+pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    let mut functions = linker.instance(TYPES)?;
+    functions.func_wrap("[constructor]payload", new_payload)?;
+    functions.func_wrap("[method]payload.read", read)?;
+    linker.instance(CALLS)?.func_wrap("call-bytes", call_bytes)
+}
+
+fn new_payload(
+    mut store: StoreContextMut<'_, State>,
+    (bytes,): (WasmList<u8>,),
+) -> wasmtime::Result<(Resource<GuestPayload>,)> {
+    // Many bytes in a segment: calls and responses pass it on as it is.
+    let kept = lists::keep(bytes.as_le_slice(&store))?;
+    Ok((store.data_mut().push(kept)?,))
+}
+
+type ReadParams = (Resource<GuestPayload>, u64, u64);
+
+fn read(
+    store: StoreContextMut<'_, State>,
+    (payload, offset, length): ReadParams,
+) -> wasmtime::Result<(PassedList<'static>,)> {
+    Ok((store.data().table.get(&payload)?.read(offset, length.min(READ_MAX)),))
+}
+
+fn call_bytes(
+    mut store: StoreContextMut<'_, State>,
+    (target, payload): (String, WasmList<u8>),
+) -> wasmtime::Result<(Called<PassedList<'static>>,)> {
+    let mut host = std::mem::take(&mut store.data_mut().host);
+    let payload = OutgoingPayload::Bytes(payload.as_le_slice(&store));
+    let ended = host.with(|host| host.call(&target, payload).map_err(call_error));
+    store.data_mut().host = host;
+    let ended = ended.unwrap_or_else(|| Err(host_failed()));
+    Ok((ended.map(|response| GuestPayload(response).read(0, u64::MAX)),))
+}
 
 impl State {
     /// Runs a host function; a fault of the host is an error of the guest's call.
     fn with_host<T>(&mut self, run: impl FnOnce(&mut Host) -> Called<T>) -> Called<T> {
         let done = self.host.with(run);
-        done.unwrap_or_else(|| Err(failed(Errno::Internal, "the host could not serve the call")))
+        done.unwrap_or_else(|| Err(host_failed()))
     }
 
     fn push(&mut self, payload: Payload) -> wasmtime::Result<Resource<GuestPayload>> {
@@ -44,10 +91,8 @@ impl State {
 impl types::Host for State {}
 
 impl types::HostPayload for State {
-    fn new(&mut self, bytes: Vec<u8>) -> wasmtime::Result<Resource<GuestPayload>> {
-        // Many bytes in a segment: calls and responses pass it on as it is.
-        let kept = OutgoingPayload::Bytes(&bytes).keep(None)?;
-        self.push(kept)
+    fn new(&mut self, _bytes: Vec<u8>) -> wasmtime::Result<Resource<GuestPayload>> {
+        Err(replaced("[constructor]payload"))
     }
 
     fn length(&mut self, payload: Resource<GuestPayload>) -> wasmtime::Result<u64> {
@@ -56,11 +101,19 @@ impl types::HostPayload for State {
 
     fn read(
         &mut self,
-        payload: Resource<GuestPayload>,
-        offset: u64,
-        length: u64,
+        _payload: Resource<GuestPayload>,
+        _offset: u64,
+        _length: u64,
     ) -> wasmtime::Result<Vec<u8>> {
-        Ok(self.table.get(&payload)?.read(offset, length.min(READ_MAX))?)
+        Err(replaced("[method]payload.read"))
+    }
+
+    fn stream(
+        &mut self,
+        payload: Resource<GuestPayload>,
+    ) -> wasmtime::Result<Resource<DynInputStream>> {
+        let stream: DynInputStream = Box::new(self.table.get(&payload)?.stream());
+        Ok(self.table.push(stream)?)
     }
 
     fn clone(
@@ -92,14 +145,10 @@ impl calls::Host for State {
 
     fn call_bytes(
         &mut self,
-        target: String,
-        payload: Vec<u8>,
+        _target: String,
+        _payload: Vec<u8>,
     ) -> wasmtime::Result<Called<Vec<u8>>> {
-        Ok(self.with_host(|host| {
-            let response =
-                host.call(&target, OutgoingPayload::Bytes(&payload)).map_err(call_error)?;
-            response.into_vec().map_err(|error| failed(Errno::Internal, &error.to_string()))
-        }))
+        Err(replaced("call-bytes"))
     }
 
     fn start(
@@ -181,6 +230,15 @@ impl context::Host for State {
         self.host.with(|host| host.log(level, &message));
         Ok(())
     }
+}
+
+/// A generated function that runs although [`define`] has replaced it: a fault of ours.
+fn replaced(function: &str) -> wasmtime::Error {
+    wasmtime::Error::msg(format!("{function} is not the function that copies once"))
+}
+
+fn host_failed() -> types::CallError {
+    failed(Errno::Internal, "the host could not serve the call")
 }
 
 fn join(part: calls::Part) -> Called<Join> {

@@ -7,12 +7,14 @@ use std::rc::Rc;
 use cwasi_abi::interfaces::{HANDLER, RUN};
 use cwasi_host_functions::Host;
 use cwasi_vm::engine::{InstanceSpec, VmError};
+use cwasi_vm::sockets::WriteLine;
 use cwasi_wasi::SocketNetwork;
 use cwasi_wire::control::Entry;
 use wasmtime::Config;
 
 use super::instance::ComponentInstance;
 use super::program::ComponentProgram;
+use super::requests::Outgoing;
 use super::wasi::WasiSettings;
 
 /// What the engine knows of a component's container.
@@ -20,8 +22,10 @@ use super::wasi::WasiSettings;
 pub struct ComponentOptions {
     /// Most bytes of a linear memory; `None` = 4 GiB.
     pub memory_max: Option<u64>,
-    /// Allowed destinations; `None` = no sockets.
+    /// Allowed destinations; `None` = no sockets, and no HTTP requests.
     pub network: Option<SocketNetwork>,
+    /// Writes lines about refused requests.
+    pub log: Option<WriteLine>,
     /// The kernel says which pages were written.
     pub scans_pages: bool,
 }
@@ -32,6 +36,8 @@ pub struct ComponentFunction {
     program: Rc<ComponentProgram>,
     memory_max: Option<u64>,
     network: Option<SocketNetwork>,
+    /// What its HTTP requests share; `None` = it sends none.
+    outgoing: Option<Outgoing>,
     /// What WASI has for the last spec.
     wasi: RefCell<Option<(InstanceSpec, Rc<WasiSettings>)>>,
 }
@@ -46,9 +52,11 @@ impl ComponentFunction {
         path: &Path,
         options: ComponentOptions,
     ) -> Result<Self, VmError> {
-        let ComponentOptions { memory_max, network, scans_pages } = options;
+        let ComponentOptions { memory_max, network, log, scans_pages } = options;
         let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
-        Ok(Self { program, memory_max, network, wasi: RefCell::default() })
+        let outgoing =
+            program.sends_requests.then(|| Outgoing::new(network.as_ref(), log)).transpose()?;
+        Ok(Self { program, memory_max, network, outgoing, wasi: RefCell::default() })
     }
 
     /// Called first in each forked process. From then on the program is never dropped: wasmtime would close its files,
@@ -84,7 +92,8 @@ impl ComponentFunction {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<ComponentInstance, VmError> {
-        ComponentInstance::new(&self.program, &*self.settings(spec)?, self.memory_max, host)
+        let limits = (self.memory_max, spec.pool.clone());
+        ComponentInstance::new(&self.program, &*self.settings(spec)?, limits, host)
     }
 
     fn settings(&self, spec: &InstanceSpec) -> Result<Rc<WasiSettings>, VmError> {
@@ -96,7 +105,7 @@ impl ComponentFunction {
         {
             return Ok(Rc::clone(settings));
         }
-        let settings = WasiSettings::new(spec, self.network.as_ref())?;
+        let settings = WasiSettings::new(spec, self.network.as_ref(), self.outgoing.as_ref())?;
         *kept = Some((InstanceSpec { pool: None, ..spec.clone() }, Rc::clone(&settings)));
         Ok(settings)
     }

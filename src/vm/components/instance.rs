@@ -8,6 +8,7 @@ use cwasi_abi::context_key::HTTP_METHOD;
 use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN_FUNCTION};
 use cwasi_host_functions::{Host, lossy_text};
 use cwasi_modes::Payload;
+use cwasi_modes::pool::SegmentPool;
 use cwasi_vm::engine::{CommandEnd, GuestStop, Trap, VmError};
 use cwasi_vm::reactor::{HandlerInput, HandlerOutcome, PayloadHandler, failure_message};
 use wasmtime::component::{
@@ -20,11 +21,11 @@ use wasmtime_wasi_http::WasiHttpCtx;
 
 use super::http;
 use super::lent_host::LentHost;
+use super::lists::{self, PassedList, ReturnedList};
 use super::memory_limit::MemoryLimit;
 use super::program::ComponentProgram;
-use super::requests::NoRequests;
 use super::resources::GuestPayload;
-use super::runtime::block_on;
+use super::runtime::{EndedTasks, block_on};
 use super::state::State;
 use super::stdio::Tail;
 use super::wasi::WasiSettings;
@@ -49,10 +50,13 @@ struct GroupPart {
 pub struct ComponentInstance {
     program: Rc<ComponentProgram>,
     store: Store<State>,
+    /// Dropped after the store, whose requests end with it.
+    _ended_tasks: EndedTasks,
     instance: Instance,
     stderr: Tail,
     /// Requests of HTTP come to it.
     takes_http: bool,
+    pool: Option<SegmentPool>,
 }
 
 impl std::fmt::Debug for ComponentInstance {
@@ -64,16 +68,17 @@ impl std::fmt::Debug for ComponentInstance {
 impl ComponentInstance {
     pub(super) fn new(
         program: &Rc<ComponentProgram>,
-        wasi: &WasiSettings,
-        memory_max: Option<u64>,
+        settings: &WasiSettings,
+        (memory_max, pool): (Option<u64>, Option<SegmentPool>),
         host: &mut Host,
     ) -> Result<Self, VmError> {
         let stderr = Tail::default();
-        let (wasi, rules) = wasi.context(&stderr)?;
+        let (wasi, rules) = settings.context(&stderr)?;
+        let requests = settings.requests(rules.as_ref());
         let limit = MemoryLimit::new(memory_max);
         let (host_slot, mut table) = (LentHost::default(), ResourceTable::new());
         table.set_max_capacity(RESOURCES_MAX);
-        let (http, requests) = (WasiHttpCtx::new(), NoRequests);
+        let http = WasiHttpCtx::new();
         let state = State { host: host_slot, wasi, http, requests, table, limit, rules };
         let mut store = Store::new(&program.engine, state);
         store.set_hostcall_fuel(CALL_BYTES_MAX);
@@ -86,7 +91,9 @@ impl ComponentInstance {
         let made = block_on(program.instance.instantiate_async(&mut store));
         store.data_mut().host.take_back();
         let instance = made?.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
-        Ok(Self { program: Rc::clone(program), store, instance, stderr, takes_http: true })
+        let program = Rc::clone(program);
+        let (takes_http, _ended_tasks) = (true, EndedTasks);
+        Ok(Self { program, store, _ended_tasks, instance, stderr, takes_http, pool })
     }
 
     /// One that is only called by name: it is embedded, so its context is its caller's.
@@ -120,7 +127,8 @@ impl ComponentInstance {
         host: &mut Host,
         call: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
     ) -> Result<T, GuestStop> {
-        let Self { store, .. } = self;
+        let Self { store, pool, .. } = self;
+        lists::use_pool(pool.clone());
         // SAFETY:
         // - taken back below, whatever the call returns; a panic ends the worker.
         unsafe { store.data_mut().host.lend(host) };
@@ -179,17 +187,12 @@ impl ComponentInstance {
         }
         let entry = exports.handler.as_ref();
         let entry = entry.ok_or_else(|| unusable("the component handles groups only"))?;
-        let copied: Vec<u8>;
-        let bytes: &[u8] = match payload {
-            Payload::Inline(bytes) => bytes,
-            Payload::Segment(segment) => {
-                copied = segment.to_vec().map_err(|error| unusable(&error.to_string()))?;
-                &copied
-            }
-        };
-        let (ended,) =
-            self.call::<_, Handled<Vec<u8>>>((entry, HANDLE_FUNCTION), (bytes,), host)?;
-        Ok(ended.map(Payload::Inline))
+        let (ended,) = self.call::<_, Handled<ReturnedList>>(
+            (entry, HANDLE_FUNCTION),
+            (PassedList::of(payload),),
+            host,
+        )?;
+        Ok(ended.map(|ReturnedList(response)| response))
     }
 
     fn handle_http(

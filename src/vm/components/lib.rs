@@ -16,6 +16,7 @@ mod function;
 mod http;
 mod instance;
 mod lent_host;
+mod lists;
 mod look_up;
 mod memory_limit;
 mod program;

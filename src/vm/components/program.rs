@@ -3,12 +3,13 @@
 
 use std::path::Path;
 
-use cwasi_abi::interfaces::served_by;
+use cwasi_abi::interfaces::{OUTGOING_HANDLER, served_by};
 use cwasi_vm::engine::VmError;
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use super::bindings;
+use super::bindings::cwasi::calls::{calls, context, types};
+use super::calls::define as define_lists;
 use super::exports::Exports;
 use super::look_up;
 use super::state::State;
@@ -32,6 +33,8 @@ pub(super) struct ComponentProgram {
     pub(super) engine: Engine,
     pub(super) instance: InstancePre<State>,
     pub(super) exports: Exports,
+    /// It imports the interface for outgoing HTTP requests.
+    pub(super) sends_requests: bool,
 }
 
 impl std::fmt::Debug for ComponentProgram {
@@ -70,7 +73,11 @@ impl ComponentProgram {
         let linker = linker(&engine).map_err(refused)?;
         let instance = linker.instantiate_pre(&component).map_err(refused)?;
         let exports = Exports::of(&engine, &component);
-        Ok(Self { engine, instance, exports })
+        let component_type = component.component_type();
+        let mut imports = component_type.imports(&engine);
+        let sends_requests = imports.any(|(name, _item)| OUTGOING_HANDLER.is(name));
+        drop(imports);
+        Ok(Self { engine, instance, exports, sends_requests })
     }
 }
 
@@ -102,7 +109,10 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     linker.allow_shadowing(true);
     look_up::define(&mut linker)?;
-    bindings::Imports::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    calls::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    context::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    define_lists(&mut linker)?;
     Ok(linker)
 }
 

@@ -13,6 +13,34 @@ thread_local! {
     static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() };
 }
 
+/// Most turns in which tasks that were told to end do so.
+const TURNS_MAX: usize = 64;
+
+/// Ends what an instance has left on the runtime when it is dropped, after the instance: HTTP connections, whose tasks
+/// would otherwise end with the next request only.
+#[derive(Debug)]
+pub(super) struct EndedTasks;
+
+impl Drop for EndedTasks {
+    fn drop(&mut self) {
+        RUNTIME.with(|cell| {
+            let Some(runtime) = cell.get() else { return };
+            let is_idle = || runtime.metrics().num_alive_tasks() == 0;
+            if is_idle() {
+                return;
+            }
+            runtime.block_on(async {
+                for _ in 0..TURNS_MAX {
+                    if is_idle() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            });
+        });
+    }
+}
+
 /// Runs `future` to its end on this thread's runtime.
 ///
 /// # Errors

@@ -6,14 +6,14 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::lent_host::LentHost;
 use super::memory_limit::MemoryLimit;
-use super::requests::NoRequests;
+use super::requests::Requests;
 use super::rules::Rules;
 
 pub(super) struct State {
     pub(super) host: LentHost,
     pub(super) wasi: WasiCtx,
     pub(super) http: WasiHttpCtx,
-    pub(super) requests: NoRequests,
+    pub(super) requests: Requests,
     /// The guest's resources: files, streams, sockets, payloads, calls.
     pub(super) table: ResourceTable,
     pub(super) limit: MemoryLimit,

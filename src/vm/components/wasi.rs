@@ -10,6 +10,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::fchdir;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
+use super::requests::{Outgoing, Requests};
 use super::rules::Rules;
 use super::stdio::{Stderr, Stdin, Stdout, Tail};
 
@@ -23,6 +24,7 @@ pub(super) struct WasiSettings {
     env: Vec<(String, String)>,
     directories: Vec<Directory>,
     network: Option<SocketNetwork>,
+    outgoing: Option<Outgoing>,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ impl WasiSettings {
     pub(super) fn new(
         spec: &InstanceSpec,
         network: Option<&SocketNetwork>,
+        outgoing: Option<&Outgoing>,
     ) -> Result<Rc<Self>, VmError> {
         let mut directories = Vec::new();
         for preopen in &spec.preopens {
@@ -62,7 +65,13 @@ impl WasiSettings {
             env: spec.env.iter().map(pair).collect(),
             directories,
             network: network.cloned(),
+            outgoing: outgoing.cloned(),
         }))
+    }
+
+    /// HTTP requests of a new instance with these rules.
+    pub(super) fn requests(&self, rules: Option<&Rules>) -> Requests {
+        self.outgoing.as_ref().map(|outgoing| outgoing.requests(rules)).unwrap_or_default()
     }
 
     /// WASI of a new instance, with the rules of its sockets. The end of stderr goes to `tail`.

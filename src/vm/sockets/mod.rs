@@ -21,15 +21,15 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use cwasi_wire::egress::{Egress, HOSTS_FILE, RESOLVER_FILE, host_name, is_special};
 
 pub use self::calls::Results;
 use self::dns::RecordKind;
 pub use self::errno::WasiErrno;
-use self::names::{LookUpError, ResolvedAddresses, Resolver};
-use self::refusals::RefusedAccess;
-pub use self::refusals::{Refusals, WriteLine};
+use self::names::{LOOK_UP_MAX, LookUpError, ResolvedAddresses, Resolver};
+pub use self::refusals::{Refusals, RefusedAccess, WriteLine};
 
 /// Most answers that an instance's sockets remember; the oldest are dropped first.
 const ANSWERS_MAX: usize = 256;
@@ -61,17 +61,49 @@ impl Sockets {
     /// # Errors
     /// [`WasiErrno::ACCES`]; the log says why.
     pub fn allows(&self, to: SocketAddr) -> Result<(), WasiErrno> {
-        let (address, port) = (to.ip().to_canonical(), to.port());
+        let to = SocketAddr::new(to.ip().to_canonical(), to.port());
+        if self.is_allowed(to) { Ok(()) } else { Err(self.refuse(RefusedAccess::Destination(to))) }
+    }
+
+    fn is_allowed(&self, to: SocketAddr) -> bool {
+        let (address, port) = (to.ip(), to.port());
         let by_name = || {
             let answers = self.answers.borrow();
             let mut names = answers.iter().filter(|(_, known)| *known == address);
             names.any(|(name, _)| self.egress.allows_name(name, port))
         };
-        if self.egress.allows_address(address, port) || by_name() {
-            Ok(())
-        } else {
-            Err(self.refuse(RefusedAccess::Destination(SocketAddr::new(address, port))))
+        self.egress.allows_address(address, port) || by_name()
+    }
+
+    /// The addresses to which a request for `host`, a name or an address, may connect. A look-up may take `longest`.
+    ///
+    /// # Errors
+    /// [`WasiErrno::ACCES`] if none is allowed; the log says why. The others of [`Self::look_up`].
+    pub fn destinations(
+        &self,
+        host: &str,
+        port: u16,
+        longest: Duration,
+    ) -> Result<Vec<SocketAddr>, WasiErrno> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            let to = SocketAddr::new(address.to_canonical(), port);
+            let refused = || self.refuse(RefusedAccess::RequestToAddress(to));
+            return if self.is_allowed(to) { Ok(vec![to]) } else { Err(refused()) };
         }
+        let name = host_name(host).ok_or(WasiErrno::AI_NO_NAME)?;
+        let refused = || self.refuse(RefusedAccess::Request(&name, port));
+        if !self.egress.may_look_up(&name) {
+            return Err(refused());
+        }
+        let found = self.look_up_name(&name, &[RecordKind::A, RecordKind::Aaaa], longest)?;
+        let to = found.into_iter().map(|address| SocketAddr::new(address.to_canonical(), port));
+        let allowed: Vec<_> = to.filter(|to| self.is_allowed(*to)).collect();
+        if allowed.is_empty() { Err(refused()) } else { Ok(allowed) }
+    }
+
+    /// Writes a line about a request that cannot be sent, once for the function.
+    pub fn log(&self, refusal: RefusedAccess<'_>) {
+        self.refusals.log(refusal);
     }
 
     /// Decides whether a socket may be bound to `at`: only to the unspecified address and port 0, as programs do that
@@ -95,20 +127,29 @@ impl Sockets {
         if !self.egress.may_look_up(&name) {
             return Err(self.refuse(RefusedAccess::Name(&name)));
         }
-        let found = self.resolver.look_up(&name, kinds).map_err(|error| match error {
+        self.look_up_name(&name, kinds, LOOK_UP_MAX)
+    }
+
+    fn look_up_name(
+        &self,
+        name: &str,
+        kinds: &[RecordKind],
+        longest: Duration,
+    ) -> Result<Vec<IpAddr>, WasiErrno> {
+        let found = self.resolver.look_up(name, kinds, longest).map_err(|error| match error {
             LookUpError::NotFound => WasiErrno::AI_NO_NAME,
             LookUpError::NoAddress => WasiErrno::AI_NO_DATA,
             LookUpError::Again => WasiErrno::AI_AGAIN,
             LookUpError::NoServers => {
-                self.refusals.log(RefusedAccess::NoServers(&name));
+                self.refusals.log(RefusedAccess::NoServers(name));
                 WasiErrno::AI_FAIL
             }
         })?;
-        let addresses = self.usable(&name, found);
+        let addresses = self.usable(name, found);
         if addresses.is_empty() {
             return Err(WasiErrno::AI_NO_DATA);
         }
-        self.remember(&name, &addresses);
+        self.remember(name, &addresses);
         Ok(addresses)
     }
 

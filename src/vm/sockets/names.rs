@@ -25,7 +25,7 @@ const ATTEMPTS_DEFAULT: u32 = 2;
 const TIMEOUT_MAX_S: u64 = 10;
 const ATTEMPTS_MAX: u32 = 3;
 /// Longest look-up of one name.
-const LOOK_UP_MAX: Duration = Duration::from_secs(20);
+pub const LOOK_UP_MAX: Duration = Duration::from_secs(20);
 /// The name that needs no file.
 const LOCALHOST: &str = "localhost";
 
@@ -60,7 +60,8 @@ pub enum ResolvedAddresses {
 }
 
 impl Resolver {
-    /// Addresses of `name`, a valid host name ([`host_name`](cwasi_wire::egress::host_name)).
+    /// Addresses of `name`, a valid host name ([`host_name`](cwasi_wire::egress::host_name)). Name servers have
+    /// `longest` to answer, and no longer than [`LOOK_UP_MAX`].
     ///
     /// # Errors
     /// When there are none.
@@ -68,6 +69,7 @@ impl Resolver {
         &self,
         name: &str,
         kinds: &[RecordKind],
+        longest: Duration,
     ) -> Result<ResolvedAddresses, LookUpError> {
         let hosts = self.hosts.as_deref().map(text).unwrap_or_default();
         let wanted = |address: &IpAddr| kinds.contains(&kind_of(address));
@@ -83,7 +85,8 @@ impl Resolver {
         if servers.addresses.is_empty() {
             return Err(LookUpError::NoServers);
         }
-        servers.look_up(name, kinds, Instant::now() + LOOK_UP_MAX).map(ResolvedAddresses::Servers)
+        let end = Instant::now() + longest.min(LOOK_UP_MAX);
+        servers.look_up(name, kinds, end).map(ResolvedAddresses::Servers)
     }
 }
 

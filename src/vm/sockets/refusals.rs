@@ -31,6 +31,12 @@ pub enum RefusedAccess<'a> {
     NoServers(&'a str),
     /// A name server's address for a name.
     Special(&'a str, IpAddr),
+    /// To send an HTTP request to a host and port.
+    Request(&'a str, u16),
+    /// To send an HTTP request to an address.
+    RequestToAddress(SocketAddr),
+    /// To verify a server of HTTPS, without certificates; the files that have none.
+    NoCertificates(&'static [&'static str]),
     Listening,
     /// To bind a socket to an address of its choice.
     Binding(SocketAddr),
@@ -59,6 +65,22 @@ impl fmt::Display for RefusedAccess<'_> {
                 f,
                 "a name server's answer {address} for {name} was ignored, because it is a special address. To allow it, \
                  add it to cwasi.network as an address, or mount an /etc/hosts with the name"
+            ),
+            Self::Request(name, port) => write!(
+                f,
+                "an HTTP request to {name}:{port} was refused, because cwasi.network does not allow it. Add \
+                 `{name}:{port}` to this annotation"
+            ),
+            Self::RequestToAddress(to) => write!(
+                f,
+                "an HTTP request to {to} was refused, because cwasi.network does not allow it. Add `{to}` to this \
+                 annotation"
+            ),
+            Self::NoCertificates(files) => write!(
+                f,
+                "an HTTPS request failed, because neither the container nor the node has certificates of authorities: \
+                 put them into the image, or mount a file with them, as one of {}",
+                files.join(", ")
             ),
             Self::Listening => f.write_str(
                 "listening was refused: a function is called through the runtime (cwasi.role=secondary), not over a \

@@ -94,6 +94,30 @@ fn a_name_allows_the_addresses_that_it_was_looked_up_to() {
 }
 
 #[test]
+fn a_request_gets_the_allowed_addresses_of_its_host() {
+    let (_dir, sockets) = sockets_with(
+        &["db:80", "10.0.0.2:8080", "[fd00::1]:80", "both:443"],
+        "10.0.0.1 db\n10.0.0.2 both\n10.0.0.3 both\nfd00::2 db\n",
+    );
+    let to = |host: &str, port| sockets.destinations(host, port, LOOK_UP_MAX);
+    let found = |texts: &[&str]| Ok(texts.iter().map(|text| at(text)).collect::<Vec<_>>());
+    assert_eq!(to("DB.", 80), found(&["10.0.0.1:80", "[fd00::2]:80"]));
+    assert_eq!(to("both", 443), found(&["10.0.0.2:443", "10.0.0.3:443"]));
+    assert_eq!(to("both", 8080), found(&["10.0.0.2:8080"]), "this one by its address");
+    assert_eq!(to("fd00::1", 80), found(&["[fd00::1]:80"]));
+    assert_eq!(to("10.0.0.1", 80), found(&["10.0.0.1:80"]), "it is known as db's");
+    assert_eq!(lines(), [""; 0]);
+    assert_eq!(to("db", 81), Err(WasiErrno::ACCES));
+    assert_eq!(to("10.0.0.9", 80), Err(WasiErrno::ACCES));
+    assert_eq!(to("evil.test", 80), Err(WasiErrno::ACCES));
+    assert_eq!(to("not a name", 80), Err(WasiErrno::AI_NO_NAME));
+    let advice = ["`db:81`", "`10.0.0.9:80`", "`evil.test:80`"];
+    let lines = lines();
+    assert_eq!(lines.len(), advice.len(), "{lines:?}");
+    assert!(lines.iter().zip(advice).all(|(line, text)| line.contains(text)), "{lines:?}");
+}
+
+#[test]
 fn a_name_without_a_name_server_is_told() {
     let sockets = sockets(&["db.test:80".to_owned()]);
     assert_eq!(sockets.look_up("db.test", &[RecordKind::A]), Err(WasiErrno::AI_FAIL));

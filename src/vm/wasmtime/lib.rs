@@ -32,6 +32,7 @@ mod vm;
 use std::path::Path;
 
 use cwasi_vm::engine::{Engine, EngineOptions, VmError};
+use cwasi_vm::sockets::WriteLine;
 use cwasi_wasi::SocketNetwork;
 use cwasi_wire::control::EmbeddedModule;
 
@@ -44,6 +45,8 @@ pub struct Wasmtime {
     memory_max: Option<u64>,
     /// Allowed destinations of a function's sockets; `None` = no sockets.
     network: Option<SocketNetwork>,
+    /// Writes lines to the function's log.
+    log: Option<WriteLine>,
 }
 
 impl Engine for Wasmtime {
@@ -52,7 +55,7 @@ impl Engine for Wasmtime {
     fn new(options: EngineOptions) -> Result<Self, VmError> {
         let EngineOptions { memory_max, egress, log } = options;
         let network = egress.map(|egress| SocketNetwork::new(egress, log)).transpose()?;
-        Ok(Self { memory_max, network })
+        Ok(Self { memory_max, network, log })
     }
 
     fn load_with(

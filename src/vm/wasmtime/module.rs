@@ -80,6 +80,7 @@ pub(super) fn component(
     let options = ComponentOptions {
         memory_max: wasmtime.memory_max,
         network,
+        log: wasmtime.log,
         scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
     };
     ComponentFunction::load(&runtime_settings, path, options)

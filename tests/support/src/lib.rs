@@ -7,7 +7,8 @@
 //! - [`cri`] speaks to a containerd as the kubelet does.
 //! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
-//! - [`netns`] is a network of a test's own, [`name_server`] a name server in it.
+//! - [`netns`] is a network of a test's own, [`name_server`] a name server in it; [`http_server`] is a server that
+//!   misbehaves on demand.
 //! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
 //! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span;
 //!   [`slow_module`] takes a compiler long.
@@ -21,6 +22,7 @@ pub mod containerd_config;
 pub mod cri;
 pub mod engines;
 pub mod guard;
+pub mod http_server;
 pub mod image;
 pub mod kills;
 pub mod languages;

@@ -24,20 +24,20 @@ fn the_file_of_hosts_comes_first() {
     let (_dir, resolver) = resolver(hosts, "");
     let both = [RecordKind::A, RecordKind::Aaaa];
     assert_eq!(
-        resolver.look_up("db", &both),
+        resolver.look_up("db", &both, LOOK_UP_MAX),
         Ok(ResolvedAddresses::Hosts(addresses(&["10.0.0.1", "fd00::1"])))
     );
     assert_eq!(
-        resolver.look_up("db", &[RecordKind::Aaaa]),
+        resolver.look_up("db", &[RecordKind::Aaaa], LOOK_UP_MAX),
         Ok(ResolvedAddresses::Hosts(addresses(&["fd00::1"])))
     );
     assert_eq!(
-        resolver.look_up("db.example", &both),
+        resolver.look_up("db.example", &both, LOOK_UP_MAX),
         Ok(ResolvedAddresses::Hosts(addresses(&["10.0.0.1"])))
     );
-    assert_eq!(resolver.look_up("comment", &both), Err(LookUpError::NoServers));
+    assert_eq!(resolver.look_up("comment", &both, LOOK_UP_MAX), Err(LookUpError::NoServers));
     let own = ResolvedAddresses::Hosts(addresses(&["127.0.0.1", "::1"]));
-    assert_eq!(resolver.look_up("localhost", &both), Ok(own));
+    assert_eq!(resolver.look_up("localhost", &both, LOOK_UP_MAX), Ok(own));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A `wasi:http/incoming-handler`: answers with the method, the path and the body of each request. `/none` gets no
-//! response, `/trap` traps, `/out` sends a request of its own.
+//! response, `/trap` traps. A body that begins with `!` has it send requests ([`requests::run`]).
+
+mod requests;
 
 use wasip2::exports::http::incoming_handler::Guest;
-use wasip2::http::outgoing_handler;
 use wasip2::http::types::{
-    Fields, IncomingBody, IncomingRequest, Method, OutgoingBody, OutgoingRequest, OutgoingResponse,
-    ResponseOutparam, Scheme,
+    Fields, IncomingBody, IncomingRequest, Method, OutgoingBody, OutgoingResponse, ResponseOutparam,
 };
 use wasip2::io::streams::StreamError;
 
@@ -26,8 +26,15 @@ impl Guest for Http {
         match &*path {
             "/none" => return,
             "/trap" => std::process::abort(),
-            "/out" => said.extend(send().into_bytes()),
-            _ => said.extend(request.consume().map(read).unwrap_or_default()),
+            _ => {
+                let body = request.consume().map(read).unwrap_or_default();
+                match body.first() {
+                    Some(b'!') => {
+                        said = requests::run(&String::from_utf8_lossy(&body)).into_bytes()
+                    }
+                    _ => said.extend(body),
+                }
+            }
         }
         let fields = Fields::new();
         let _valid = fields.set("x-length", &[said.len().to_string().into_bytes()]);
@@ -55,20 +62,6 @@ fn read(body: IncomingBody) -> Vec<u8> {
             Err(StreamError::Closed) => return bytes,
             Err(error) => return format!("{error:?}").into_bytes(),
         }
-    }
-}
-
-fn send() -> String {
-    let request = OutgoingRequest::new(Fields::new());
-    let _valid = request.set_scheme(Some(&Scheme::Http));
-    let _valid = request.set_authority(Some("127.0.0.1:1"));
-    let _valid = request.set_path_with_query(Some("/"));
-    match outgoing_handler::handle(request, None) {
-        Ok(response) => {
-            response.subscribe().block();
-            format!("{:?}", response.get().map(|response| response.map(|done| done.map(|_| ()))))
-        }
-        Err(error) => format!("{error:?}"),
     }
 }
 
