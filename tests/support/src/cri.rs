@@ -14,7 +14,7 @@ use k8s_cri::v1::{
     ExecSyncResponse, ImageSpec, ImageStatusRequest, LinuxContainerConfig, LinuxContainerResources,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
     ListContainersRequest, ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandboxConfig,
-    PodSandboxMetadata, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
+    PodSandboxMetadata, PullImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
     StatusRequest, StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -98,6 +98,16 @@ impl Cri {
         });
     }
 
+    /// Pulls an image from its registry.
+    ///
+    /// # Errors
+    /// What the service says when it refuses.
+    pub fn pull(&self, name: &str) -> Result<(), Status> {
+        let request = PullImageRequest { image: Some(image(name)), ..PullImageRequest::default() };
+        let mut client = ImageServiceClient::new(self.channel.clone());
+        self.runtime.block_on(client.pull_image(request)).map(drop)
+    }
+
     #[must_use]
     pub fn pods(&self) -> usize {
         let request = ListPodSandboxRequest::default();
@@ -144,6 +154,20 @@ impl Pod<'_> {
     /// Creates and starts a container, with a memory limit in bytes; its id.
     #[must_use]
     pub fn start(&self, name: &str, from: &str, command: &[&str], memory: Option<i64>) -> String {
+        self.try_start(name, from, command, memory).unwrap_or_else(|status| panic!("{status}"))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// What the service says when it refuses.
+    pub fn try_start(
+        &self,
+        name: &str,
+        from: &str,
+        command: &[&str],
+        memory: Option<i64>,
+    ) -> Result<String, Status> {
         let security = LinuxContainerSecurityContext {
             namespace_options: Some(namespaces()),
             ..LinuxContainerSecurityContext::default()
@@ -164,11 +188,11 @@ impl Pod<'_> {
             sandbox_config: Some(self.config.clone()),
         };
         let created =
-            self.cri.ask(|mut client| async move { client.create_container(request).await });
+            self.cri.try_ask(|mut client| async move { client.create_container(request).await })?;
         let id = created.container_id;
         let request = StartContainerRequest { container_id: id.clone() };
-        self.cri.ask(|mut client| async move { client.start_container(request).await });
-        id
+        self.cri.try_ask(|mut client| async move { client.start_container(request).await })?;
+        Ok(id)
     }
 
     /// Number of containers, whatever their state.
