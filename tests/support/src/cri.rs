@@ -21,9 +21,14 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::containerd_config::CRI_HANDLER;
-use crate::scene::wait_for;
+use crate::containerd::Containerd;
+use crate::containerd_config::{CRI_HANDLER, CRI_PAUSE};
+use crate::image::{Rootfs, Start};
+use crate::paths::{self, ContainerdVersion};
+use crate::scene::{BUSYBOX, GUESTS, Scene, take_turn, wait_for};
 
+/// containerd's namespace of pods.
+const NAMESPACE: &str = "k8s.io";
 /// Seconds until containerd kills what has not stopped: never reached, as functions stop within 10 s.
 const STOP_TIMEOUT_S: i64 = 30;
 /// Seconds for a process in a container.
@@ -45,6 +50,29 @@ pub struct Pod<'a> {
 }
 
 impl Cri {
+    /// A scene of a containerd that ends with this process, and its service, which knows the images of guests and of
+    /// busybox. `shim` is the runtime's program.
+    ///
+    /// # Panics
+    /// When set-up, build or guests are missing.
+    #[must_use]
+    pub fn scene(version: ContainerdVersion, shim: &str) -> (Scene, Self) {
+        let programs = Path::new(shim).parent().expect("a program lies in a folder");
+        let turn = take_turn();
+        let containerd = Containerd::start_with_cri(version, programs);
+        let containerd = containerd.unwrap_or_else(|error| panic!("{error:#}"));
+        let scene = Scene::on(Box::leak(Box::new(containerd)), programs, NAMESPACE, Some(turn));
+        scene.import_busybox();
+        let pause = pause_archive(&scene.containerd.ready().dir);
+        scene.import(&pause.unwrap_or_else(|error| panic!("{error:#}")));
+        let cri = Self::connect(&scene.containerd.ready().address());
+        cri.wait_ready();
+        for name in [GUESTS, BUSYBOX, CRI_PAUSE] {
+            cri.wait_image(name);
+        }
+        (scene, cri)
+    }
+
     /// Connects to the socket.
     ///
     /// # Panics
@@ -297,6 +325,16 @@ impl Pod<'_> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: self.id };
         self.cri.ask(|mut client| async move { client.remove_pod_sandbox(request).await });
     }
+}
+
+/// A program that waits until it is killed, as Kubernetes' pause does.
+fn pause_archive(dir: &Path) -> anyhow::Result<PathBuf> {
+    let archive = dir.join("pause.tar");
+    let mut rootfs = Rootfs::default();
+    rootfs.file(&paths::busybox()?, "busybox")?;
+    let entrypoint = ["/busybox", "sleep", "infinity"].map(str::to_owned).to_vec();
+    rootfs.write(CRI_PAUSE, &Start { entrypoint, ..Start::default() }, &archive)?;
+    Ok(archive)
 }
 
 /// Processes see their own container's alone, as in Kubernetes.
