@@ -136,7 +136,7 @@ fn each_request_has_an_instance_of_its_own_unless_it_is_kept() {
     let kept = secondary(&scene, "kept", "server");
     scene.start(kept.annotation("cwasi.isolation", "instance"));
     for (target, wanted) in [("fresh", "ok: 1\nok: 1\nok: 1\n"), ("kept", "ok: 1\nok: 2\nok: 3\n")] {
-        let outcome = probe(&scene, target, &["calls", target, "!served", "!served", "!served"]);
+        let outcome = probe(&scene, "p", &["calls", target, "!served", "!served", "!served"]);
         assert_eq!(outcome.success().text(), wanted, "{target}");
     }
 }

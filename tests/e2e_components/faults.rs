@@ -22,13 +22,13 @@ fn each_end_of_a_component_reaches_a_core_module_with_its_reason() {
     for (target, order, errno, says) in [
         ("server", "!fail no wheels", Errno::Failed, "no wheels"),
         ("server", "!trap", Errno::Trapped, "unreachable"),
-        ("server", "!exit", Errno::Failed, "exit code 1"),
-        ("server", "!loop", Errno::Timeout, "2s"),
-        ("server", "!sleep 60000", Errno::Timeout, "2s"),
+        ("server", "!exit", Errno::Failed, "exit(1)"),
+        ("server", "!loop", Errno::Timeout, "deadline"),
+        ("server", "!sleep 60000", Errno::Timeout, "deadline"),
         ("server", "!call nobody x", Errno::Failed, "NoSuchFunction"),
         ("command", "!exit 3", Errno::Failed, "exit code 1; end of its stderr: leaving"),
         ("command", "!panic", Errno::Trapped, "unreachable"),
-        ("command", "!sleep 60000", Errno::Timeout, "2s"),
+        ("command", "!sleep 60000", Errno::Timeout, "deadline"),
     ] {
         let outcome = probe(&scene, "p", &["call", target, order]);
         assert_eq!(outcome.code, errno.code(), "{target} {order}: {}", outcome.stderr);
@@ -44,7 +44,7 @@ fn each_end_of_a_core_module_reaches_a_component_with_its_reason() {
     let core = scene.guest("core", "server").annotation("cwasi.role", "secondary");
     scene.start(core.annotation("cwasi.function", "core").annotation("cwasi.timeout", "2s"));
     for (order, says) in [
-        ("!fail no wheels", "Failed: ", ),
+        ("!fail no wheels", "Failed: "),
         ("!trap", "Trapped: "),
         ("!exit 3", "Failed: "),
         ("!loop", "Timeout: "),

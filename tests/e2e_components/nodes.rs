@@ -34,7 +34,9 @@ fn a_core_module_calls_components_on_the_other_node() {
 fn a_component_calls_core_modules_and_components_on_the_other_node() {
     let nodes = Nodes::new(SHIM, "comp-nodes-back");
     let (edge, cloud) = (&nodes.edge, &nodes.cloud);
-    edge.start(secondary(edge, "server-e", "server").annotation("cwasi.function", "here"));
+    // One worker for the call back to it.
+    let here = secondary(edge, "server-e", "server").annotation("cwasi.concurrency", "2");
+    edge.start(here.annotation("cwasi.function", "here"));
     edge.start(secondary(edge, "relay-e", "relay").annotation("cwasi.function", "relay"));
     cloud.start(secondary(cloud, "server-c", "server").annotation("cwasi.function", "there"));
     cloud.start(serving(cloud.guest("core-c", "server"), "core"));
