@@ -5,6 +5,7 @@
 
 mod artifacts;
 mod calls;
+mod containers;
 mod faults;
 mod http;
 mod nodes;
