@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::TcpListener;
 
+use cwasi_config::Engine;
 use cwasi_testbed::netns::Netns;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::processes::descendants;
@@ -68,6 +69,23 @@ fn sockets_reach_allowed_destinations_only() {
     ] {
         let said = connect(id, allowed, to);
         assert!(said.starts_with("error: "), "{id}: {said}");
+    }
+}
+
+#[test]
+fn a_component_needs_no_annotation_on_a_node_of_another_engine() {
+    let scene = scene("comp-engine");
+    let _restored = scene.settings("");
+    let file = scene.containerd.ready().dir.join("cwasi.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("\"wasmtime\"", "\"wasmedge\"")).unwrap();
+    scene.start(secondary(&scene, "svc", "server"));
+    scene.secondary("core", "server");
+    assert_eq!(call(&scene, "p", "svc", "!call core hello"), "hello");
+    let processes = descendants(scene.containerd.guard_pid());
+    for engine in Engine::ALL {
+        let zygote = format!("{} zygote", engine.sandbox_program());
+        assert!(processes.iter().any(|process| process.command.contains(&zygote)), "{engine}");
     }
 }
 
