@@ -112,6 +112,29 @@ fn a_component_calls_core_modules_and_components() {
 }
 
 #[test]
+fn a_command_calls_as_a_primary_and_as_a_secondary() {
+    let scene = scene("comp-command-calls");
+    scene.secondary("core", "server");
+    scene.start(secondary(&scene, "server", "server"));
+    scene.start(secondary(&scene, "command", "command"));
+    for (index, (order, response)) in [
+        ("!call core hello", "hello"),
+        ("!call server !context caller", "m"),
+        ("!call command !call core deep", "deep"),
+        ("!call core !fail no wheels", "no wheels"),
+        ("!call server !trap", "error: ErrorCode::Trapped: "),
+        ("!call nobody x", "error: ErrorCode::NoSuchFunction: "),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let run = component(&scene, &format!("p{index}"), "command").stdin(order.as_bytes());
+        let text = scene.run(run).success().text();
+        assert!(text.contains(response), "{order}: {text}");
+    }
+}
+
+#[test]
 fn parts_of_a_group_go_to_components_and_come_from_them() {
     let scene = scene("comp-group");
     scene.start(secondary(&scene, "merge", "group").annotation("cwasi.fan-in", "2"));

@@ -2,6 +2,7 @@
 
 use cwasi_abi::Errno;
 use cwasi_testbed::nodes::Nodes;
+use cwasi_testbed::scene::wait_for;
 
 use crate::{LARGE, SHIM, SIZES, call, comes_back, probe, secondary, serving};
 
@@ -28,6 +29,26 @@ fn a_core_module_calls_components_on_the_other_node() {
         assert!(outcome.stderr.contains(says), "{order}: {}", outcome.stderr);
     }
     comes_back(edge, "large", "relay", LARGE);
+}
+
+#[test]
+fn messages_go_to_components_and_come_from_them() {
+    let nodes = Nodes::new(SHIM, "comp-emit");
+    let (edge, cloud) = (&nodes.edge, &nodes.cloud);
+    let folder = tempfile::tempdir().unwrap();
+    let command = secondary(cloud, "command-c", "command").annotation("cwasi.function", "command");
+    cloud.start(command.mount(folder.path(), "/data", "rw"));
+    edge.start(secondary(edge, "server-e", "server").annotation("cwasi.function", "server"));
+    let written = |name: &str| {
+        let file = folder.path().join(name);
+        wait_for("the message", || file.exists().then_some(()));
+    };
+    let sent = probe(edge, "p", &["emit", "command", "!write /data/core"]);
+    assert_eq!(sent.success().text(), "kept\n");
+    written("core");
+    let order = "!emit command !write /data/component";
+    assert_eq!(call(edge, "q", "server", order), "emitted");
+    written("component");
 }
 
 #[test]

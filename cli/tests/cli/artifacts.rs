@@ -4,6 +4,7 @@ use std::path::Path;
 
 use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
 use cwasi_testbed::paths::component_guest;
+use cwasi_testbed::scene::wait_for;
 
 use super::scene::{Stage, guest};
 
@@ -55,6 +56,10 @@ fn artifacts_of_components_run_and_become_images_that_every_containerd_runs() {
     stage.ok(&["deploy", &stage.workflow("w", &functions)]);
     assert_eq!(stage.ok(&["invoke", "one", "--data", "Ada"]), "Ada");
     assert_eq!(stage.ok(&["invoke", "two", "--data", "Ada"]), "POST / Ada");
+    assert_eq!(stage.ok(&["invoke", "one", "--data", "!log so it is"]), "logged");
+    wait_for("the log", || {
+        stage.ok(&["logs", "one"]).contains("WARN one: so it is").then_some(())
+    });
     stage.ok(&["rm", "--workflow", "w"]);
     for (artifact, file, response) in [(wkg, "server", "x"), (spin, "web", "POST / x")] {
         let tag = format!("localhost/{file}:plain");
