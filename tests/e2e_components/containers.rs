@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::TcpListener;
 
+use cwasi_abi::Errno;
 use cwasi_config::Engine;
 use cwasi_testbed::netns::Netns;
 use cwasi_testbed::paths::ContainerdVersion;
@@ -87,6 +88,34 @@ fn a_component_needs_no_annotation_on_a_node_of_another_engine() {
         let zygote = format!("{} zygote", engine.sandbox_program());
         assert!(processes.iter().any(|process| process.command.contains(&zygote)), "{engine}");
     }
+}
+
+#[test]
+fn a_worker_without_memory_in_its_cgroup_fails_its_call_only() {
+    let scene = scene("comp-oom");
+    let limit = (64 << 20).to_string();
+    scene.start(secondary(&scene, "svc", "server").flag("--memory-limit").flag(limit));
+    let killed = probe(&scene, "p", &["call", "svc", "!size 200000000"]);
+    assert_eq!(killed.code, Errno::Broken.code(), "{}", killed.stderr);
+    assert!(killed.stderr.contains("memory"), "{}", killed.stderr);
+    assert_eq!(call(&scene, "q", "svc", "x"), "x");
+}
+
+#[test]
+fn calls_wait_for_a_paused_component() {
+    let scene = scene("comp-pause");
+    scene.start(secondary(&scene, "svc", "server"));
+    let _paused = scene.ctr(["task", "pause", "svc"]).success();
+    let waiting = scene.guest("p", "probe").args(["calls", "svc", "!sleep 100", "x"]);
+    let mut waiting = waiting.spawn(scene.containerd).unwrap();
+    wait_for("the caller", || scene.status("p").map(drop));
+    assert!(!waiting.has_ended());
+    for _ in 0..5 {
+        let _resumed = scene.ctr(["task", "resume", "svc"]).success();
+        let _paused = scene.ctr(["task", "pause", "svc"]).success();
+    }
+    let _resumed = scene.ctr(["task", "resume", "svc"]).success();
+    assert_eq!(waiting.finish().unwrap().success().text(), "ok: slept\nok: x\n");
 }
 
 #[test]
