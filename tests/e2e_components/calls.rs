@@ -1,11 +1,20 @@
 //! Components and core modules call each other on one node.
 
+use std::path::Path;
+
+use cwasi_abi::Errno;
+use cwasi_testbed::image::{Rootfs, Start};
+use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::Scene;
 
 use crate::{LARGE, SHIM, SIZES, call, comes_back, component, probe, secondary, serving};
 
 fn scene(name: &str) -> Scene {
     Scene::new(SHIM, name)
+}
+
+fn folder_of(scene: &Scene) -> &Path {
+    &scene.containerd.ready().dir
 }
 
 #[test]
@@ -61,6 +70,26 @@ fn a_component_has_the_files_of_its_container() {
     assert_eq!(run("write", "!write /data/new"), "done");
     assert_eq!(std::fs::read_to_string(folder.path().join("new")).unwrap(), "written");
     assert!(run("refused", "!read /proc/self/environ").starts_with("error: "));
+}
+
+#[test]
+fn a_component_has_the_files_of_its_image_and_its_working_directory() {
+    let scene = scene("comp-image-files");
+    let archive = folder_of(&scene).join("files.tar");
+    let mut rootfs = Rootfs::default();
+    rootfs.file(&component_guest("command"), "/app/m.wasm").unwrap();
+    rootfs.bytes(b"hello", "/app/greeting").unwrap();
+    let start = Start { entrypoint: vec!["/app/m.wasm".into()], ..Start::default() };
+    rootfs.write("localhost/files:test", &start, &archive).unwrap();
+    scene.import(&archive);
+    let run = |id: &str, order: &str| {
+        let run = scene.image("localhost/files:test", id).flag("--cwd").flag("/app");
+        scene.run(run.stdin(order.as_bytes())).success().text()
+    };
+    assert_eq!(run("absolute", "!read /app/greeting"), "hello");
+    assert_eq!(run("relative", "!read greeting"), "hello");
+    assert_eq!(run("list", "!ls /app"), "greeting m.wasm");
+    assert!(run("write", "!write /app/new").starts_with("error: "), "the image is read-only");
 }
 
 #[test]
@@ -150,6 +179,52 @@ fn parts_of_a_group_go_to_components_and_come_from_them() {
     assert!(response.ends_with("missing \n"), "{response}");
     let alone = probe(&scene, "r", &["call", "merge", "alone"]);
     assert!(alone.code != 0 && alone.stderr.contains("merge"), "{}", alone.stderr);
+}
+
+#[test]
+fn large_parts_and_incomplete_groups_reach_a_component() {
+    let scene = scene("comp-parts");
+    let merge = secondary(&scene, "merge", "group").annotation("cwasi.fan-in", "caller");
+    let merge = merge.annotation("cwasi.fan-in.partial", "deliver");
+    scene.start(merge.annotation("cwasi.fan-in.timeout", "1s"));
+    scene.start(serving(scene.guest("relay", "relay"), "relay"));
+    let whole = call(&scene, "p", "relay", "merge k 1 0 70000");
+    assert!(whole.starts_with("1 of 1: 0=") && whole.len() > 70_000, "{}", whole.len());
+    let part = call(&scene, "q", "relay", "merge k 3 1 70000");
+    assert!(part.starts_with("1 of 3: 1=") && part.len() > 70_000, "{}", part.len());
+}
+
+#[test]
+fn payloads_above_the_limit_are_refused_in_both_directions() {
+    let scene = scene("comp-limit");
+    scene.start(secondary(&scene, "small", "server").annotation("cwasi.max-payload", "64KiB"));
+    scene.start(secondary(&scene, "server", "server"));
+    comes_back(&scene, "fits", "small", 65_536);
+    let above = probe(&scene, "above", &["call-size", "small", "65537"]);
+    assert_eq!(above.code, Errno::PayloadTooLarge.code(), "{}", above.stderr);
+    let response = probe(&scene, "response", &["call", "small", "!size 65537"]);
+    assert_ne!(response.code, 0);
+    assert!(response.stderr.contains("65537"), "{}", response.stderr);
+    let sent = probe(&scene, "sent", &["call", "server", "!send small 65537"]);
+    assert!(sent.stderr.contains("PayloadTooLarge: "), "{}", sent.stderr);
+    let refused = secondary(&scene, "closed", "server").annotation("cwasi.allow", "somebody");
+    scene.start(refused);
+    let refused = probe(&scene, "refused", &["call", "server", "!call closed x"]);
+    assert!(refused.stderr.contains("Refused: "), "{}", refused.stderr);
+}
+
+#[test]
+fn a_trace_goes_through_components() {
+    let scene = scene("comp-trace");
+    scene.secondary("core", "server");
+    // A second worker for the call back to it.
+    scene.start(secondary(&scene, "server", "server").annotation("cwasi.concurrency", "2"));
+    let context = "!call server !call core !context traceparent";
+    let run = scene.guest("p", "probe").args(["call", "server", context]);
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let run = run.annotation("cwasi.trace", &format!("00-{trace}-b7ad6b7169203331-01"));
+    let seen = scene.run(run).success().text();
+    assert!(seen.starts_with(&format!("00-{trace}-")), "{seen}");
 }
 
 #[test]
