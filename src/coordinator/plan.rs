@@ -109,8 +109,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         };
         mount_points::check(&spec, request.rootfs)?;
         let module = module::check(&found.bytes, &found.origin)?;
-        let engine =
-            component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
+        let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
         self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,

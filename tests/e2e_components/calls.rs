@@ -168,7 +168,8 @@ fn parts_of_a_group_go_to_components_and_come_from_them() {
     let scene = scene("comp-group");
     scene.start(secondary(&scene, "merge", "group").annotation("cwasi.fan-in", "2"));
     scene.start(secondary(&scene, "server", "server"));
-    scene.start(serving(scene.guest("core", "merger"), "core").annotation("cwasi.fan-in", "caller"));
+    scene
+        .start(serving(scene.guest("core", "merger"), "core").annotation("cwasi.fan-in", "caller"));
     let gather = scene.guest("gather", "gather").args(["some", "merge", "k", "2", "0", "1"]);
     let text = scene.run(gather).success().text();
     assert_eq!(text.matches("2 of 2: 0=").count(), 2, "{text}");
@@ -233,7 +234,8 @@ fn each_request_has_an_instance_of_its_own_unless_it_is_kept() {
     scene.start(secondary(&scene, "fresh", "server"));
     let kept = secondary(&scene, "kept", "server");
     scene.start(kept.annotation("cwasi.isolation", "instance"));
-    for (target, wanted) in [("fresh", "ok: 1\nok: 1\nok: 1\n"), ("kept", "ok: 1\nok: 2\nok: 3\n")] {
+    for (target, wanted) in [("fresh", "ok: 1\nok: 1\nok: 1\n"), ("kept", "ok: 1\nok: 2\nok: 3\n")]
+    {
         let outcome = probe(&scene, "p", &["calls", target, "!served", "!served", "!served"]);
         assert_eq!(outcome.success().text(), wanted, "{target}");
     }

@@ -11,7 +11,8 @@ fn a_core_module_calls_components_on_the_other_node() {
     let nodes = Nodes::new(SHIM, "comp-nodes");
     let (edge, cloud) = (&nodes.edge, &nodes.cloud);
     for name in ["server", "relay", "command", "http"] {
-        cloud.start(secondary(cloud, &format!("{name}-c"), name).annotation("cwasi.function", name));
+        cloud
+            .start(secondary(cloud, &format!("{name}-c"), name).annotation("cwasi.function", name));
     }
     cloud.start(serving(cloud.guest("sink-c", "server"), "sink"));
     for target in ["server", "relay", "command"] {
@@ -20,10 +21,9 @@ fn a_core_module_calls_components_on_the_other_node() {
         }
     }
     assert_eq!(call(edge, "p", "http", "x"), "POST / x");
-    for (order, errno, says) in [
-        ("!fail no wheels", Errno::Failed, "no wheels"),
-        ("!trap", Errno::Trapped, "unreachable"),
-    ] {
+    for (order, errno, says) in
+        [("!fail no wheels", Errno::Failed, "no wheels"), ("!trap", Errno::Trapped, "unreachable")]
+    {
         let outcome = probe(edge, "q", &["call", "server", order]);
         assert_eq!(outcome.code, errno.code(), "{order}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(says), "{order}: {}", outcome.stderr);

@@ -128,12 +128,14 @@ impl Build {
     async fn of_artifact(&self, artifact: &str, global: &Global) -> Result<Image, Failure> {
         let containerd = Node::connect(global).await?.containerd;
         let stored = containerd.image(artifact).await?;
-        let data = |problem: String| {
-            Failure::text(Exit::Data, format!("image {artifact} {problem}"))
-        };
+        let data =
+            |problem: String| Failure::text(Exit::Data, format!("image {artifact} {problem}"));
         let layer = wasm_layer(&stored.manifest).map_err(|error| data(error.to_string()))?;
         let layer = layer.ok_or_else(|| {
-            data("is no artifact of a module: none of its layers has a WebAssembly media type".into())
+            data(
+                "is no artifact of a module: none of its layers has a WebAssembly media type"
+                    .into(),
+            )
         })?;
         let bytes = containerd.layer(&layer).await?;
         self.image(file_of(artifact), &bytes, &format!("the Wasm layer of image {artifact}"))

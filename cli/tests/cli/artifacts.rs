@@ -57,9 +57,7 @@ fn artifacts_of_components_run_and_become_images_that_every_containerd_runs() {
     assert_eq!(stage.ok(&["invoke", "one", "--data", "Ada"]), "Ada");
     assert_eq!(stage.ok(&["invoke", "two", "--data", "Ada"]), "POST / Ada");
     assert_eq!(stage.ok(&["invoke", "one", "--data", "!log so it is"]), "logged");
-    wait_for("the log", || {
-        stage.ok(&["logs", "one"]).contains("WARN one: so it is").then_some(())
-    });
+    wait_for("the log", || stage.ok(&["logs", "one"]).contains("WARN one: so it is").then_some(()));
     stage.ok(&["rm", "--workflow", "w"]);
     for (artifact, file, response) in [(wkg, "server", "x"), (spin, "web", "POST / x")] {
         let tag = format!("localhost/{file}:plain");

@@ -14,8 +14,9 @@ use k8s_cri::v1::{
     ExecSyncResponse, ImageSpec, ImageStatusRequest, LinuxContainerConfig, LinuxContainerResources,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
     ListContainersRequest, ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandboxConfig,
-    PodSandboxMetadata, PullImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
-    StatusRequest, StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest,
+    PodSandboxMetadata, PullImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StatusRequest, StopContainerRequest, StopPodSandboxRequest,
+    UpdateContainerResourcesRequest,
 };
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;

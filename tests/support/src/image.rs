@@ -171,8 +171,7 @@ pub fn write_spin_application(components: &[&Path], reference: &str, out: &Path)
     let mut layers = Vec::new();
     let mut sources = Vec::new();
     for component in components {
-        let bytes =
-            fs::read(component).with_context(|| format!("read {}", component.display()))?;
+        let bytes = fs::read(component).with_context(|| format!("read {}", component.display()))?;
         sources.push(format!(r#"{{"source":{{"digest":"sha256:{}"}}}}"#, sha256(&bytes)));
         layers.push(other(MODULE_MEDIA_TYPES[1], bytes));
     }
