@@ -6,20 +6,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi_testbed::containerd::Containerd;
-use cwasi_testbed::containerd_config::CRI_PAUSE;
 use cwasi_testbed::cri::{Cri, Pod};
-use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::leaks;
-use cwasi_testbed::paths::{self, ContainerdVersion};
-use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, take_turn, wait_for};
+use cwasi_testbed::paths::ContainerdVersion;
+use cwasi_testbed::scene::{BUSYBOX, GUESTS, wait_for};
 
+const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// Of the functions whose memory is limited.
 const LIMIT: i64 = 64 << 20;
 /// After an update.
 const RAISED: i64 = 96 << 20;
-/// containerd's namespace of pods.
-const NAMESPACE: &str = "k8s.io";
 
 #[test]
 fn a_pod_of_functions_on_containerd_1_6() {
@@ -37,7 +33,7 @@ fn a_pod_of_functions_on_containerd_2() {
 }
 
 fn pod_of_functions(version: ContainerdVersion) {
-    let (scene, cri) = scene(version);
+    let (scene, cri) = Cri::scene(version, SHIM);
     let parent = format!("cwasi-cri-{}", std::process::id());
     let logs = scene.containerd.ready().dir.join("pods");
     let pod = cri.run_pod(&[("cwasi.role.server", "secondary")], &format!("/{parent}"), logs);
@@ -66,33 +62,6 @@ fn pod_of_functions(version: ContainerdVersion) {
     assert!(left.is_empty(), "cgroups of removed containers: {left:?}");
     // The pod's own, which a kubelet removes.
     leaks::remove_cgroups(&parent);
-}
-
-/// A scene of a containerd that ends with this process, and its CRI service, which knows the images.
-fn scene(version: ContainerdVersion) -> (Scene, Cri) {
-    let shim = Path::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"));
-    let programs = shim.parent().unwrap();
-    let turn = take_turn();
-    let containerd = Box::leak(Box::new(Containerd::start_with_cri(version, programs).unwrap()));
-    let scene = Scene::on(containerd, programs, NAMESPACE, Some(turn));
-    scene.import_busybox();
-    scene.import(&pause_archive(&scene.containerd.ready().dir));
-    let cri = Cri::connect(&scene.containerd.ready().address());
-    cri.wait_ready();
-    for name in [GUESTS, BUSYBOX, CRI_PAUSE] {
-        cri.wait_image(name);
-    }
-    (scene, cri)
-}
-
-/// A program that waits until it is killed, as Kubernetes' pause does.
-fn pause_archive(dir: &Path) -> PathBuf {
-    let archive = dir.join("pause.tar");
-    let mut rootfs = Rootfs::default();
-    rootfs.file(&paths::busybox().unwrap(), "busybox").unwrap();
-    let entrypoint = ["/busybox", "sleep", "infinity"].map(str::to_owned).to_vec();
-    rootfs.write(CRI_PAUSE, &Start { entrypoint, ..Start::default() }, &archive).unwrap();
-    archive
 }
 
 /// A function of the pod calls another one.

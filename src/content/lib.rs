@@ -88,7 +88,7 @@ impl ImageStore for ContentStore {
         }
         let target = self.target_of(&channel, &image).await?;
         let manifests = self.manifests(&channel, &image, &target).await?;
-        let Some(layer) = manifests.iter().find_map(wasm_layer) else { return Ok(None) };
+        let Some(layer) = find_layer(&manifests, &image)? else { return Ok(None) };
         let bytes = self.read(&channel, layer.digest().as_ref(), MODULE_MAX).await?;
         Ok(Some(ImageModule { image, bytes }))
     }
@@ -104,7 +104,7 @@ impl ImageStore for ContentStore {
     async fn module(&self, image: &Image, path: Option<&str>) -> Result<Vec<u8>, String> {
         let channel = self.connect().await?;
         let manifests = self.manifests(&channel, &image.name, &image.digest).await?;
-        if let Some(layer) = manifests.iter().find_map(wasm_layer) {
+        if let Some(layer) = find_layer(&manifests, &image.name)? {
             return self.read(&channel, layer.digest().as_ref(), MODULE_MAX).await;
         }
         let mut why = "it has no manifest".to_owned();
@@ -225,6 +225,17 @@ impl ContentStore {
         digest::check(digest, &bytes)?;
         Ok(bytes)
     }
+}
+
+/// The layer that is a module, of the first manifest that has one.
+fn find_layer(manifests: &[ImageManifest], image: &str) -> Result<Option<Descriptor>, String> {
+    for manifest in manifests {
+        let layer = wasm_layer(manifest).map_err(|error| format!("image {image} {error}"))?;
+        if layer.is_some() {
+            return Ok(layer);
+        }
+    }
+    Ok(None)
 }
 
 fn packing(layer: &Descriptor) -> Result<Compression, String> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use oci_spec::OciSpecError;
 use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType};
 
-/// Media types of module layers. Components among them are refused later.
+/// Media types of layers that are modules or components.
 pub const WASM_MEDIA_TYPES: [&str; 3] = [
     "application/wasm",
     "application/vnd.wasm.content.layer.v1+wasm",
@@ -29,6 +29,15 @@ pub enum TargetError {
     /// JSON of another shape.
     #[error(transparent)]
     Shape(#[from] OciSpecError),
+}
+
+/// An image of several modules.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "has {count} Wasm layers, and a function is one of them: make an image of each module (cwasi image build)"
+)]
+pub struct SeveralModules {
+    count: usize,
 }
 
 impl Target {
@@ -61,9 +70,15 @@ pub fn started_module(config: &[u8]) -> Option<String> {
 }
 
 /// The layer that is a module, of an image that consists of it.
-#[must_use]
-pub fn wasm_layer(manifest: &ImageManifest) -> Option<Descriptor> {
-    manifest.layers().iter().find(|layer| is_wasm(layer.media_type())).cloned()
+///
+/// # Errors
+/// When several layers are modules, as in an application of several components.
+pub fn wasm_layer(manifest: &ImageManifest) -> Result<Option<Descriptor>, SeveralModules> {
+    let mut layers = manifest.layers().iter().filter(|layer| is_wasm(layer.media_type()));
+    match (layers.next(), layers.count()) {
+        (layer, 0) => Ok(layer.cloned()),
+        (_, more) => Err(SeveralModules { count: more + 1 }),
+    }
 }
 
 fn is_wasm(media_type: &MediaType) -> bool {
@@ -74,16 +89,37 @@ fn is_wasm(media_type: &MediaType) -> bool {
 mod tests {
     use super::*;
 
+    fn manifest(layers: &[&str]) -> ImageManifest {
+        let layers: Vec<_> = (layers.iter().enumerate())
+            .map(|(size, kind)| serde_json::json!({"mediaType": kind, "digest": DIGEST, "size": size}))
+            .collect();
+        let config = serde_json::json!({"mediaType": "application/vnd.oci.image.config.v1+json", "digest": DIGEST, "size": 2});
+        let manifest = serde_json::json!({"schemaVersion": 2, "config": config, "layers": layers});
+        match Target::read(manifest.to_string().as_bytes()).unwrap() {
+            Target::Manifest(manifest) => *manifest,
+            Target::Index(_) => panic!("an index"),
+        }
+    }
+
+    const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
     #[test]
     fn the_wasm_layer_is_found_among_others() {
-        let manifest = r#"{"schemaVersion":2,
-            "config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","size":2},
-            "layers":[
-              {"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb","size":1},
-              {"mediaType":"application/wasm","digest":"sha256:cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc","size":3}]}"#;
-        let Target::Manifest(manifest) = Target::read(manifest.as_bytes()).unwrap() else {
-            panic!("an index")
-        };
-        assert_eq!(wasm_layer(&manifest).unwrap().size(), 3);
+        let tar = "application/vnd.oci.image.layer.v1.tar";
+        let layer = wasm_layer(&manifest(&[tar, "application/wasm"])).unwrap();
+        assert_eq!(layer.unwrap().size(), 1);
+        assert!(wasm_layer(&manifest(&[tar])).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_application_of_several_modules_is_no_function() {
+        let (module, data) = (
+            "application/vnd.wasm.content.layer.v1+wasm",
+            "application/vnd.wasm.content.layer.v1+data",
+        );
+        let layer = wasm_layer(&manifest(&[module, data])).unwrap();
+        assert_eq!(layer.unwrap().size(), 0);
+        let error = wasm_layer(&manifest(&[module, data, module])).unwrap_err().to_string();
+        assert!(error.contains("2 Wasm layers"), "{error}");
     }
 }

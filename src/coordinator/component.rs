@@ -100,19 +100,24 @@ pub(super) fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleE
     })
 }
 
-/// Checks that `engine` runs the module.
+/// The engine that runs the module: the one that its annotation names, the only one of a component, or the node's.
 ///
 /// # Errors
-/// For a component and another engine than wasmtime.
-pub fn check_engine(
+/// For a component whose annotation names another engine than wasmtime.
+pub fn engine_of(
     module: &CheckedModule,
-    engine: Engine,
+    annotated: Option<Engine>,
+    node: Engine,
     origin: &str,
-) -> Result<(), ModuleError> {
-    if module.is_component && engine != Engine::Wasmtime {
-        return Err(ModuleError::Component { origin: origin.to_owned() });
+) -> Result<Engine, ModuleError> {
+    match annotated {
+        Some(Engine::Wasmedge) if module.is_component => {
+            Err(ModuleError::Component { origin: origin.to_owned() })
+        }
+        Some(engine) => Ok(engine),
+        None if module.is_component => Ok(Engine::Wasmtime),
+        None => Ok(node),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -140,9 +145,13 @@ mod tests {
         assert!(checked.is_component && checked.opens_files && checked.sockets.is_empty());
         assert!(checked.is_command() && !checked.is_reactor());
         assert_eq!(checked.exports, ["wasi:cli/run@0.2.6"]);
-        assert!(check_engine(&checked, Engine::Wasmtime, "m").is_ok());
-        let error = check_engine(&checked, Engine::Wasmedge, "m").unwrap_err().to_string();
-        assert!(error.contains("cwasi.engine=wasmtime"), "{error}");
+        for node in Engine::ALL {
+            let engine = |annotated| engine_of(&checked, annotated, node, "m");
+            assert_eq!(engine(None).unwrap(), Engine::Wasmtime);
+            assert_eq!(engine(Some(Engine::Wasmtime)).unwrap(), Engine::Wasmtime);
+            let error = engine(Some(Engine::Wasmedge)).unwrap_err().to_string();
+            assert!(error.contains("cwasi.engine=wasmtime"), "{error}");
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub struct Coordinator<S, C> {
     pub cache: AotCache,
     pub images: S,
     pub compiler: C,
-    /// Engine of functions without `cwasi.engine`.
+    /// Engine of core modules without `cwasi.engine`.
     pub engine: Engine,
     /// Trust groups that may span scopes.
     pub trust_groups: Vec<String>,
@@ -107,11 +107,10 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         else {
             return native(&spec, &annotations);
         };
-        let engine = annotations.engine.unwrap_or(self.engine);
-        self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         mount_points::check(&spec, request.rootfs)?;
         let module = module::check(&found.bytes, &found.origin)?;
-        component::check_engine(&module, engine, &found.origin)?;
+        let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
+        self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,
                 "native code in the module's custom section `wasmedge` was dropped");

@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cwasi_config::{CompileConfig, Engine, NodeConfig};
 use cwasi_coordinator::fingerprint::fingerprint;
-use cwasi_coordinator::{AotCache, CompileChild, CompileJob, Progress, module};
+use cwasi_coordinator::{AotCache, CompileChild, CompileJob, Progress, component, module};
 use serde_json::json;
 use tokio::process::Command;
 
@@ -82,8 +82,6 @@ impl Compile {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let config = NodeConfig::load(None, None)?;
         let cache = AotCache::new(&config.cache_dir, fingerprint, &config.compile);
-        let engine = self.engine.unwrap_or(config.engine);
-        let child = Child { program: compiler(engine)?, config: config.compile.clone() };
         let display = Display::default();
         let mut interrupt = Interrupt::new()?;
         let mut printed = Ok(());
@@ -94,6 +92,9 @@ impl Compile {
                 .map_err(|error| Failure::new(Exit::Missing, error))?;
             let checked =
                 module::check(&bytes, &origin).map_err(|error| Failure::new(Exit::Data, error))?;
+            let engine = component::engine_of(&checked, self.engine, config.engine, &origin)
+                .map_err(|error| Failure::new(Exit::Data, error))?;
+            let child = Child { program: compiler(engine)?, config: config.compile.clone() };
             // As the coordinator prepares a module that imports from others.
             let embeds = !checked.foreign.is_empty();
             let checked = checked.prepared_for(engine, embeds, &origin)?;

@@ -1,5 +1,5 @@
-//! `cwasi image build MODULE --tag NAME`: an image of a module, into containerd, a registry or an archive. `ls` and
-//! `prune`: the images that workflows have left.
+//! `cwasi image build MODULE --tag NAME`: an image of a module, into containerd, a registry or an archive; the module
+//! is a file, or the layer of an artifact in containerd. `ls` and `prune`: the images that workflows have left.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use cwasi_config::function_name;
+use cwasi_content::manifest::wasm_layer;
 use cwasi_coordinator::module;
 use serde_json::json;
 
@@ -41,8 +42,12 @@ enum Verb {
 #[derive(Debug, Args)]
 struct Build {
     /// The module
-    #[arg(value_name = "MODULE")]
-    module: PathBuf,
+    #[arg(value_name = "MODULE", required_unless_present = "from_artifact")]
+    module: Option<PathBuf>,
+    /// Take the module of an artifact in containerd, such as `wkg`, `wash` and `spin` push, instead of a file; the file
+    /// in the image gets the artifact's name
+    #[arg(long, conflicts_with = "module", value_parser = NonEmptyStringValueParser::new(), value_name = "IMAGE")]
+    from_artifact: Option<String>,
     /// Name of the image, such as localhost/greeter:1, or REGISTRY/NAME:TAG with --push
     #[arg(short, long, value_parser = NonEmptyStringValueParser::new(), value_name = "NAME")]
     tag: String,
@@ -80,7 +85,10 @@ impl ImageVerb {
 
 impl Build {
     async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        let image = self.image()?;
+        let image = match &self.from_artifact {
+            Some(artifact) => self.of_artifact(artifact, global).await?,
+            None => self.of_file()?,
+        };
         if self.push {
             // It may wait for a credential helper, which a signal ends as it ends this process.
             let repository = Repository::open(&self.tag, self.plain_http)?;
@@ -106,17 +114,63 @@ impl Build {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn image(&self) -> Result<Image, Failure> {
-        let path = &self.module;
+    fn of_file(&self) -> Result<Image, Failure> {
+        let path = self.module.as_deref().ok_or_else(|| {
+            Failure::text(Exit::Usage, "name a module, or an artifact with --from-artifact")
+        })?;
         let bytes = fs::read(path)
             .with_context(|| format!("module {} cannot be read", path.display()))
             .map_err(|error| Failure::new(Exit::Missing, error))?;
-        module::check(&bytes, &path.display().to_string())
-            .map_err(|error| Failure::new(Exit::Data, error))?;
         let file = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        self.image(file, &bytes, &path.display().to_string())
+    }
+
+    async fn of_artifact(&self, artifact: &str, global: &Global) -> Result<Image, Failure> {
+        let containerd = Node::connect(global).await?.containerd;
+        let stored = containerd.image(artifact).await?;
+        let data =
+            |problem: String| Failure::text(Exit::Data, format!("image {artifact} {problem}"));
+        let layer = wasm_layer(&stored.manifest).map_err(|error| data(error.to_string()))?;
+        let layer = layer.ok_or_else(|| {
+            data(
+                "is no artifact of a module: none of its layers has a WebAssembly media type"
+                    .into(),
+            )
+        })?;
+        let bytes = containerd.layer(&layer).await?;
+        self.image(file_of(artifact), &bytes, &format!("the Wasm layer of image {artifact}"))
+    }
+
+    /// The image of a module as the file `/FILE.wasm`; `origin` names the module in errors.
+    fn image(&self, file: &str, module: &[u8], origin: &str) -> Result<Image, Failure> {
+        module::check(module, origin).map_err(|error| Failure::new(Exit::Data, error))?;
         function_name(file).map_err(|problem| {
             Failure::text(Exit::Data, format!("the module's file name `{file}` {problem}"))
         })?;
-        Ok(Image::build(&self.tag, self.kind, file, &bytes)?)
+        Ok(Image::build(&self.tag, self.kind, file, module)?)
+    }
+}
+
+/// The last part of an image's name, without tag and digest.
+fn file_of(image: &str) -> &str {
+    let name = image.split_once('@').map_or(image, |(name, _)| name);
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.split_once(':').map_or(last, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_artifacts_file_has_the_last_part_of_its_name() {
+        for (image, file) in [
+            ("ghcr.io/team/greeter:1", "greeter"),
+            ("127.0.0.1:5000/greeter", "greeter"),
+            ("host/a/b@sha256:aa", "b"),
+            ("host/a/b:2@sha256:aa", "b"),
+        ] {
+            assert_eq!(file_of(image), file);
+        }
     }
 }

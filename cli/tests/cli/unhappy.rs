@@ -201,6 +201,8 @@ const VERBS: &[Verb] = &[
         configured: true,
         wrong: &[
             ("{MODULE}", (2, "--tag <NAME>")),
+            ("-t localhost/x:1", (2, "<MODULE>")),
+            ("-t localhost/x:1 --from-artifact a {MODULE}", (2, "cannot be used with")),
             ("--tag= {MODULE}", (2, "a value is required for '--tag <NAME>'")),
             (
                 "-t localhost/x:1 {NONE}",

@@ -7,6 +7,7 @@ mod bounds;
 mod callbacks;
 mod calls;
 mod client;
+mod components;
 mod compromised;
 mod faas_cli;
 mod origins;

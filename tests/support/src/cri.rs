@@ -14,16 +14,22 @@ use k8s_cri::v1::{
     ExecSyncResponse, ImageSpec, ImageStatusRequest, LinuxContainerConfig, LinuxContainerResources,
     LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext,
     ListContainersRequest, ListPodSandboxRequest, NamespaceMode, NamespaceOption, PodSandboxConfig,
-    PodSandboxMetadata, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
-    StatusRequest, StopContainerRequest, StopPodSandboxRequest, UpdateContainerResourcesRequest,
+    PodSandboxMetadata, PullImageRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StatusRequest, StopContainerRequest, StopPodSandboxRequest,
+    UpdateContainerResourcesRequest,
 };
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::containerd_config::CRI_HANDLER;
-use crate::scene::wait_for;
+use crate::containerd::Containerd;
+use crate::containerd_config::{CRI_HANDLER, CRI_PAUSE};
+use crate::image::{Rootfs, Start};
+use crate::paths::{self, ContainerdVersion};
+use crate::scene::{BUSYBOX, GUESTS, Scene, take_turn, wait_for};
 
+/// containerd's namespace of pods.
+const NAMESPACE: &str = "k8s.io";
 /// Seconds until containerd kills what has not stopped: never reached, as functions stop within 10 s.
 const STOP_TIMEOUT_S: i64 = 30;
 /// Seconds for a process in a container.
@@ -45,6 +51,29 @@ pub struct Pod<'a> {
 }
 
 impl Cri {
+    /// A scene of a containerd that ends with this process, and its service, which knows the images of guests and of
+    /// busybox. `shim` is the runtime's program.
+    ///
+    /// # Panics
+    /// When set-up, build or guests are missing.
+    #[must_use]
+    pub fn scene(version: ContainerdVersion, shim: &str) -> (Scene, Self) {
+        let programs = Path::new(shim).parent().expect("a program lies in a folder");
+        let turn = take_turn();
+        let containerd = Containerd::start_with_cri(version, programs);
+        let containerd = containerd.unwrap_or_else(|error| panic!("{error:#}"));
+        let scene = Scene::on(Box::leak(Box::new(containerd)), programs, NAMESPACE, Some(turn));
+        scene.import_busybox();
+        let pause = pause_archive(&scene.containerd.ready().dir);
+        scene.import(&pause.unwrap_or_else(|error| panic!("{error:#}")));
+        let cri = Self::connect(&scene.containerd.ready().address());
+        cri.wait_ready();
+        for name in [GUESTS, BUSYBOX, CRI_PAUSE] {
+            cri.wait_image(name);
+        }
+        (scene, cri)
+    }
+
     /// Connects to the socket.
     ///
     /// # Panics
@@ -98,6 +127,16 @@ impl Cri {
         });
     }
 
+    /// Pulls an image from its registry.
+    ///
+    /// # Errors
+    /// What the service says when it refuses.
+    pub fn pull(&self, name: &str) -> Result<(), Status> {
+        let request = PullImageRequest { image: Some(image(name)), ..PullImageRequest::default() };
+        let mut client = ImageServiceClient::new(self.channel.clone());
+        self.runtime.block_on(client.pull_image(request)).map(drop)
+    }
+
     #[must_use]
     pub fn pods(&self) -> usize {
         let request = ListPodSandboxRequest::default();
@@ -144,6 +183,20 @@ impl Pod<'_> {
     /// Creates and starts a container, with a memory limit in bytes; its id.
     #[must_use]
     pub fn start(&self, name: &str, from: &str, command: &[&str], memory: Option<i64>) -> String {
+        self.try_start(name, from, command, memory).unwrap_or_else(|status| panic!("{status}"))
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// What the service says when it refuses.
+    pub fn try_start(
+        &self,
+        name: &str,
+        from: &str,
+        command: &[&str],
+        memory: Option<i64>,
+    ) -> Result<String, Status> {
         let security = LinuxContainerSecurityContext {
             namespace_options: Some(namespaces()),
             ..LinuxContainerSecurityContext::default()
@@ -164,11 +217,11 @@ impl Pod<'_> {
             sandbox_config: Some(self.config.clone()),
         };
         let created =
-            self.cri.ask(|mut client| async move { client.create_container(request).await });
+            self.cri.try_ask(|mut client| async move { client.create_container(request).await })?;
         let id = created.container_id;
         let request = StartContainerRequest { container_id: id.clone() };
-        self.cri.ask(|mut client| async move { client.start_container(request).await });
-        id
+        self.cri.try_ask(|mut client| async move { client.start_container(request).await })?;
+        Ok(id)
     }
 
     /// Number of containers, whatever their state.
@@ -273,6 +326,16 @@ impl Pod<'_> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: self.id };
         self.cri.ask(|mut client| async move { client.remove_pod_sandbox(request).await });
     }
+}
+
+/// A program that waits until it is killed, as Kubernetes' pause does.
+fn pause_archive(dir: &Path) -> anyhow::Result<PathBuf> {
+    let archive = dir.join("pause.tar");
+    let mut rootfs = Rootfs::default();
+    rootfs.file(&paths::busybox()?, "busybox")?;
+    let entrypoint = ["/busybox", "sleep", "infinity"].map(str::to_owned).to_vec();
+    rootfs.write(CRI_PAUSE, &Start { entrypoint, ..Start::default() }, &archive)?;
+    Ok(archive)
 }
 
 /// Processes see their own container's alone, as in Kubernetes.

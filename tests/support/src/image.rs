@@ -24,6 +24,9 @@ const NAME_ANNOTATION: &str = "io.containerd.image.name";
 pub const MODULE_MEDIA_TYPES: [&str; 2] =
     ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
 
+/// The last two of a component's first eight bytes; a core module has zeros there.
+const COMPONENT_LAYER: [u8; 2] = [1, 0];
+
 /// Command of an image.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
@@ -137,18 +140,47 @@ pub fn write_layers(layers: Vec<Layer>, reference: &str, start: &Start, out: &Pa
     Image { os: Os::Linux, architecture: Arch::default(), layers }.write(reference, start, out)
 }
 
-/// Writes a module as the CNCF's Wasm artifact: its configuration is none of a container image.
+/// Writes a module or component as the CNCF's Wasm artifact, which `wkg` and `wash` push: its configuration is none of
+/// a container image.
 ///
 /// # Errors
 /// When `wasm` cannot be read or `out` cannot be written.
 pub fn write_wasm_artifact(wasm: &Path, reference: &str, out: &Path) -> Result<()> {
     let image = module_image(wasm, MODULE_MEDIA_TYPES[0])?;
     let digest = format!("sha256:{}", sha256(&image.layers[0].bytes));
+    let is_component = image.layers[0].bytes.get(6..8) == Some(&COMPONENT_LAYER);
+    let os = if is_component { "wasip2" } else { "wasip1" };
     let config = format!(
-        r#"{{"created":"2026-01-01T00:00:00Z","architecture":"wasm","os":"wasip1","layerDigests":["{digest}"]}}"#
+        r#"{{"created":"2026-01-01T00:00:00Z","architecture":"wasm","os":"{os}","layerDigests":["{digest}"]}}"#
     );
     let media_type = MediaType::Other("application/vnd.wasm.config.v0+json".into());
     image.write_with(media_type, config.as_bytes(), reference, out)
+}
+
+/// Writes these components as one application, as `spin registry push` does: a layer for each, one for a file that
+/// they read, and one for what the application's manifest says.
+///
+/// # Errors
+/// When a component cannot be read or `out` cannot be written.
+pub fn write_spin_application(components: &[&Path], reference: &str, out: &Path) -> Result<()> {
+    let other = |media_type: &str, bytes: Vec<u8>| Layer {
+        media_type: MediaType::Other(media_type.into()),
+        bytes,
+        diff_id: None,
+    };
+    let mut layers = Vec::new();
+    let mut sources = Vec::new();
+    for component in components {
+        let bytes = fs::read(component).with_context(|| format!("read {}", component.display()))?;
+        sources.push(format!(r#"{{"source":{{"digest":"sha256:{}"}}}}"#, sha256(&bytes)));
+        layers.push(other(MODULE_MEDIA_TYPES[1], bytes));
+    }
+    layers.push(other("application/vnd.wasm.content.layer.v1+data", b"a file".to_vec()));
+    let locked = format!(r#"{{"spin_lock_version":1,"components":[{}]}}"#, sources.join(","));
+    let media_type = "application/vnd.fermyon.spin.application.v1+config";
+    layers.push(other(media_type, locked.into_bytes()));
+    let image = Image { os: Os::Other("wasip1".into()), architecture: Arch::Wasm, layers };
+    image.write(reference, &Start::default(), out)
 }
 
 /// Writes an image whose only layer is the module `wasm` itself.

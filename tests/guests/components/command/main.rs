@@ -1,8 +1,17 @@
 //! A `wasi:cli/run` command that does what its payload on stdin says; it writes every other payload to stdout.
+#![expect(missing_docs, reason = "generated")]
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::{env, fs, process};
+
+use cwasi::calls::calls;
+
+wit_bindgen::generate!({
+    path: "../../../../abi/wit",
+    world: "cwasi:function/imports",
+    generate_all,
+});
 
 fn main() {
     let mut payload = Vec::new();
@@ -22,6 +31,7 @@ fn main() {
             let mut text = String::new();
             stream.read_to_string(&mut text).map(|_length| text)
         }),
+        "!call" => Ok(call(rest)),
         "!sleep" => {
             std::thread::sleep(std::time::Duration::from_millis(rest.parse().unwrap_or(1)));
             Ok("slept".to_owned())
@@ -39,6 +49,15 @@ fn main() {
     match said {
         Ok(text) => print!("{text}"),
         Err(error) => print!("error: {error}"),
+    }
+}
+
+/// Calls a function, `TARGET PAYLOAD`.
+fn call(text: &str) -> String {
+    let (target, payload) = text.split_once(' ').unwrap_or((text, ""));
+    match calls::call_bytes(target, payload.as_bytes()) {
+        Ok(response) => String::from_utf8_lossy(&response).into_owned(),
+        Err(error) => format!("error: {:?}: {}", error.code, error.message),
     }
 }
 

@@ -48,6 +48,16 @@ impl Guest for Server {
                 "emitted".to_owned()
             }
             ["!fan", target, payloads] => fan(target, payloads)?,
+            ["!parts", target, parts] => group(target, parts)?,
+            ["!send", target, count] => send(target, count.parse().map_err(|_| "no number")?)?,
+            ["!sleep", ms] => {
+                let ms = ms.parse().map_err(|_| "no number")?;
+                std::thread::sleep(std::time::Duration::from_millis(ms));
+                "slept".to_owned()
+            }
+            ["!loop"] => loop {
+                std::hint::black_box(());
+            },
             ["!size", count] => {
                 return Ok(vec![b'x'; count.parse().map_err(|_| "no number")?]);
             }
@@ -82,6 +92,43 @@ fn fan(target: &str, payloads: &str) -> Result<String, String> {
         };
     }
     Ok(said.join(" "))
+}
+
+/// Sends `target` the parts of one group, `KEY COUNT`, all at the same time; each is `KEY` and its number. Returns
+/// what all of them get.
+fn group(target: &str, text: &str) -> Result<String, String> {
+    let (key, count) = text.split_once(' ').ok_or("no key and count")?;
+    let parts: u32 = count.parse().map_err(|_| "no number")?;
+    let start = |number: u32| {
+        let part = Part { key: key.to_owned(), parts, number };
+        let payload = Payload::new(format!("{key}{number}").as_bytes());
+        calls::start(target, &payload, Some(&part)).map_err(explained)
+    };
+    let mut open = (0..parts).map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut said = String::new();
+    while !open.is_empty() {
+        let waiting: Vec<_> = open.iter().collect();
+        let ended = calls::wait(&waiting, None).map_err(explained)?;
+        open.remove(usize::try_from(ended.index).unwrap_or(0));
+        let response = ended.outcome.map_err(explained)?;
+        let text = String::from_utf8_lossy(&response.read(0, response.length())).into_owned();
+        if !said.is_empty() && said != text {
+            return Err(format!("one part got {said}, another {text}"));
+        }
+        said = text;
+    }
+    Ok(said)
+}
+
+/// Sends `target` this many bytes, which it returns.
+fn send(target: &str, count: usize) -> Result<String, String> {
+    #[expect(clippy::cast_possible_truncation, reason = "only the low byte is wanted")]
+    let bytes: Vec<u8> = (0..count).map(|at| (at.wrapping_mul(31) ^ (at >> 8)) as u8).collect();
+    let response = calls::call_bytes(target, &bytes).map_err(explained)?;
+    if response == bytes {
+        return Ok(format!("{count} bytes came back"));
+    }
+    Err(format!("{count} bytes sent, {} other bytes came back", response.len()))
 }
 
 fn explained(error: CallError) -> String {
