@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use cwasi_abi::export;
 use cwasi_abi::interfaces::{FUNCTIONS, HANDLER};
 
-use super::component;
 use super::images::ImageStore;
 use super::module::{self, CheckedModule};
 use super::toolchain;
@@ -261,11 +260,14 @@ impl<S: ImageStore> Walk<'_, S> {
         let bytes = self.store.module(&grant.image, grant.path.as_deref()).await?;
         let origin = format!("the module of image {}", grant.image.name);
         let module = module::check(&bytes, &origin).map_err(|error| error.to_string())?;
-        if module.is_component {
-            // Its sockets and requests are denied when it makes them.
-            component::check_engine(&module, self.caller.engine, &origin)
-                .map_err(|error| error.to_string())?;
-        } else if let Some(name) = module.sockets.first() {
+        // A component's sockets and requests are denied when it makes them.
+        if module.is_component && self.caller.engine != Engine::Wasmtime {
+            let own = self.caller.engine;
+            return Err(format!("{origin} is a component, for wasmtime; this function has {own}"));
+        }
+        if !module.is_component
+            && let Some(name) = module.sockets.first()
+        {
             return Err(format!("{origin} imports {name}: embedded modules get no sockets"));
         }
         Ok(ModuleToEmbed { name: name.to_owned(), module, grant })

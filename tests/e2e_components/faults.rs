@@ -7,7 +7,7 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{SHIM, call, probe, secondary};
+use crate::{SHIM, call, image, probe, secondary};
 
 fn scene(name: &str) -> Scene {
     Scene::new(SHIM, name)
@@ -144,10 +144,11 @@ fn what_no_component_can_be_is_refused_in_words() {
         assert_ne!(outcome.code, 0, "{id}");
         assert!(outcome.stderr.contains(says), "{id}: {}", outcome.stderr);
     }
-    scene.start(server("svc").annotation("cwasi.workflow", "w"));
+    let serves = image(&scene, "http");
     let forced = scene.guest("forced", "probe").annotation("cwasi.workflow", "w");
-    let forced = forced.annotation("cwasi.mode", "embedded").annotation("cwasi.embed", "svc");
+    let forced = forced.annotation("cwasi.mode", "embedded");
+    let forced = forced.annotation("cwasi.embed", &format!("svc={serves}"));
     let outcome = scene.run(forced.args(["call", "svc", "x"]));
     assert_ne!(outcome.code, 0);
-    assert!(outcome.stderr.contains("is a component"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("what serves HTTP runs in a process"), "{}", outcome.stderr);
 }

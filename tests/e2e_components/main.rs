@@ -6,6 +6,7 @@
 mod artifacts;
 mod calls;
 mod containers;
+mod embedded;
 mod faults;
 mod http;
 mod nodes;
