@@ -15,8 +15,8 @@ const STACK: usize = 1 << 20;
 const DATA_IMAGE: &str = "/memfd:wasm-memory-image";
 
 /// [`settings`], and those that only the runtime has.
-pub(super) fn runtime_settings() -> Config {
-    let mut config = settings();
+pub(super) fn runtime_settings(kind: Kind) -> Config {
+    let mut config = settings(kind);
     config.max_wasm_stack(STACK);
     // Not from the cache's file: a process of a function could open the file for writing through its descriptor.
     config.force_memory_init_memfd(true);

@@ -72,7 +72,8 @@ fn component(wasmtime: &Wasmtime, code: &CodeFile<'_>) -> Result<Loaded, VmError
         network: wasmtime.network.clone(),
         scans_pages: page_map.is_some_and(|(_, scans)| scans),
     };
-    let function = ComponentFunction::load(&runtime_settings, code.path, options)?;
+    let settings = || runtime_settings(Kind::Component);
+    let function = ComponentFunction::load(&settings, code.path, options)?;
     let mut descriptors = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
     descriptors.extend(page_map.map(|(number, _)| number));
     Ok(Loaded::Component { function, descriptors })

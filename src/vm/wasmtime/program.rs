@@ -12,6 +12,7 @@ use cwasi_vm::interface::{
     self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
 };
 use cwasi_vm::trampoline::Number;
+use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
     Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
@@ -107,7 +108,7 @@ impl Program {
         let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
             Ok(loaded) => loaded,
             Err(_too_large) => {
-                engine(&runtime_settings()).and_then(|engine| load_all(engine, &files))?
+                engine(&runtime_settings(Kind::Module)).and_then(|engine| load_all(engine, &files))?
             }
         };
         let mut loading = ProgramLoader {
@@ -174,7 +175,7 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
         .linear_memory_keep_resident(KEPT)
         .table_keep_resident(KEPT)
         .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
-    let mut config = runtime_settings();
+    let mut config = runtime_settings(Kind::Module);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     engine(&config)
 }
