@@ -4,16 +4,22 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 
 use cwasi_testbed::languages::Example;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
+use nix::sched::{CloneFlags, setns};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// Sizes of payloads: none, within a frame, in shared memory, in huge pages.
 const SIZES: [usize; 4] = [0, 5, 100_000, 3 << 20];
+/// The port of the component that serves HTTP.
+const PORT: u16 = 8080;
 /// Lifetimes of instances, and the container that has each.
 const ISOLATIONS: [(&str, &str); 2] = [("fresh", "request"), ("kept", "instance")];
 
@@ -96,6 +102,45 @@ fn the_component_in_javascript_with_quickjs_runs() {
 #[test]
 fn the_component_in_c_runs() {
     asks_onwards("ask-c", Example::ComponentC);
+}
+
+/// The response to a request with this body on the container's port, head and all.
+fn posted(pid: i32, body: &str) -> String {
+    let namespace = File::open(format!("/proc/{pid}/ns/net")).unwrap();
+    // A namespace belongs to a thread.
+    let connecting = std::thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap()
+    });
+    let mut stream = connecting.join().unwrap();
+    let length = body.len();
+    let head = "POST /hello HTTP/1.1\r\nhost: pod\r\nconnection: close";
+    write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn the_http_component_in_python_serves_requests_and_calls() {
+    let scene = Scene::new(SHIM, "ask-http");
+    let image = scene.import_module("hello", &build(Example::ComponentHttp));
+    let run = secondary(scene.image(&image, "hello"), "hello");
+    scene.start(run.annotation("cwasi.http", &PORT.to_string()));
+    let pid = scene.pid("hello");
+    let refused = posted(pid, "stressed");
+    assert!(refused.starts_with("HTTP/1.1 502 ") && refused.contains("greeter"), "{refused}");
+    greeter(&scene, &["reverse"]);
+    let response = posted(pid, "stressed");
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    assert!(response.contains("content-type: text/plain\r\n"), "{response}");
+    assert!(response.ends_with("\r\n\r\ndesserts"), "{response}");
+    // Many reads and writes.
+    let body = "ab".repeat(100_000);
+    let response = posted(pid, &body);
+    assert!(response.ends_with(&format!("\r\n\r\n{}", "ba".repeat(100_000))));
+    let called = scene.run(scene.guest("p", "probe").args(["call", "hello", "stressed"]));
+    assert_eq!(called.success().text(), "desserts");
 }
 
 /// What the function in Go calls: its page calls it so.

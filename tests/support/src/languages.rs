@@ -20,6 +20,13 @@ const COMPONENTS: &str = "components.md";
 const MANIFEST: &str = "Cargo.toml";
 const LOCK: &str = "Cargo.lock";
 const INTERFACES: &str = "wit";
+/// Our interfaces, and the crate whose sources have those of WASI.
+const OURS: &str = "abi/wit";
+const WASI: &str = "wasip2";
+/// The world of [`Example::ComponentHttp`].
+const HTTP_WORLD: &str = "wit/hello.wit";
+/// The workspace of the guests that are components.
+const GUESTS: &str = "tests/guests/components";
 
 /// A function in the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +43,12 @@ pub enum Example {
     ComponentJavaScript,
     ComponentQuickJs,
     ComponentC,
+    /// With `wasi:http/incoming-handler`.
+    ComponentHttp,
 }
 
 impl Example {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::FreestandingC,
         Self::C,
         Self::Go,
@@ -50,6 +59,7 @@ impl Example {
         Self::ComponentJavaScript,
         Self::ComponentQuickJs,
         Self::ComponentC,
+        Self::ComponentHttp,
     ];
 
     /// The page and the name of the source file on it.
@@ -65,6 +75,7 @@ impl Example {
             Self::ComponentPython => (COMPONENTS, "ask.py"),
             Self::ComponentJavaScript | Self::ComponentQuickJs => (COMPONENTS, "ask.js"),
             Self::ComponentC => (COMPONENTS, "ask.c"),
+            Self::ComponentHttp => (COMPONENTS, "hello.py"),
         }
     }
 
@@ -83,8 +94,10 @@ impl Example {
         let (source, command) =
             find(&text, name, self.way()).with_context(|| format!("read docs/{page}"))?;
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-        if page == COMPONENTS {
-            write_interfaces(&dir.join(INTERFACES))?;
+        if self == Self::ComponentHttp {
+            write_http_interfaces(&text, dir)?;
+        } else if page == COMPONENTS {
+            copy(&paths::checkout().join(OURS), &dir.join(INTERFACES))?;
         } else {
             let header = page_text("abi.md")?;
             let (header, _) = find(&header, HEADER, 0).context("read docs/abi.md")?;
@@ -107,19 +120,47 @@ impl Example {
     }
 }
 
-/// Copies `abi/wit`.
-fn write_interfaces(to: &Path) -> Result<()> {
-    let from = paths::checkout().join("abi/wit");
-    let status = Command::new("cp").arg("-rT").args([&from, to]).status().context("start cp")?;
+/// Copies a file, or what is in a folder.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp").arg("-rT").args([from, to]).status().context("start cp")?;
     ensure!(status.success(), "copy {} to {}", from.display(), to.display());
     Ok(())
+}
+
+/// Our interfaces and WASI's as dependencies of the page's world.
+fn write_http_interfaces(page: &str, dir: &Path) -> Result<()> {
+    let (world, _) = find(page, HTTP_WORLD, 0)?;
+    let (ours, dependencies) = (paths::checkout().join(OURS), dir.join("wit/deps"));
+    fs::create_dir_all(&dependencies)?;
+    fs::write(dir.join(HTTP_WORLD), world)?;
+    copy(&ours.join("function.wit"), &dependencies.join("function.wit"))?;
+    copy(&ours.join("deps"), &dependencies)?;
+    copy(&wasi_interfaces()?, &dependencies)
+}
+
+/// The folder with WASI's interfaces, in the sources of a crate that the guests use.
+fn wasi_interfaces() -> Result<PathBuf> {
+    let manifest = paths::checkout().join(GUESTS).join(MANIFEST);
+    let output = Command::new("cargo")
+        .args(["metadata", "--offline", "--format-version=1", "--manifest-path"])
+        .arg(&manifest)
+        .output()
+        .context("start cargo")?;
+    let sources = String::from_utf8_lossy(&output.stderr);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("the guests are not built (scripts/guests.sh): {sources}"))?;
+    let packages = found["packages"].as_array().context("cargo metadata has no packages")?;
+    let crate_of_wasi = packages.iter().find(|package| package["name"] == WASI);
+    let manifest = crate_of_wasi.and_then(|package| package["manifest_path"].as_str());
+    let manifest = Path::new(manifest.with_context(|| format!("no guest depends on {WASI}"))?);
+    Ok(manifest.with_file_name("wit").join("deps"))
 }
 
 /// The page's manifest, and the versions that the guests are built with. The folder lies below our own workspace.
 fn write_manifest(page: &str, dir: &Path) -> Result<()> {
     let (manifest, _) = find(page, MANIFEST, 0)?;
     fs::write(dir.join(MANIFEST), format!("{manifest}\n[workspace]\n"))?;
-    let lock = paths::checkout().join("tests/guests/components").join(LOCK);
+    let lock = paths::checkout().join(GUESTS).join(LOCK);
     fs::copy(&lock, dir.join(LOCK)).with_context(|| format!("copy {}", lock.display()))?;
     Ok(())
 }
