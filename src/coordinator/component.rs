@@ -13,9 +13,8 @@ use super::checked_module::{CheckedModule, ModuleError, handles, list, runs};
 
 /// What a component may use of WebAssembly: the engine wasmtime compiles all of it. Position-independent code, of which
 /// Python's and QuickJS's components consist, has constant expressions that add.
-const FEATURES: WasmFeatures = WasmFeatures::WASM2
-    .union(WasmFeatures::COMPONENT_MODEL)
-    .union(WasmFeatures::EXTENDED_CONST);
+const FEATURES: WasmFeatures =
+    WasmFeatures::WASM2.union(WasmFeatures::COMPONENT_MODEL).union(WasmFeatures::EXTENDED_CONST);
 /// The package whose import lets a component open files.
 const FILES: &str = "wasi:filesystem/";
 

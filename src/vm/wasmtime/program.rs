@@ -107,9 +107,8 @@ impl Program {
         // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
         let (engine, loaded) = match pooled(modules).and_then(|engine| load_all(engine, &files)) {
             Ok(loaded) => loaded,
-            Err(_too_large) => {
-                engine(&runtime_settings(Kind::Module)).and_then(|engine| load_all(engine, &files))?
-            }
+            Err(_too_large) => engine(&runtime_settings(Kind::Module))
+                .and_then(|engine| load_all(engine, &files))?,
         };
         let mut loading = ProgramLoader {
             wasmtime,
