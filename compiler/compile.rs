@@ -21,7 +21,11 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
         reason: error.to_string(),
     };
     let reserved = |source| CompileError::Reserved { path: wasm.to_owned(), source };
-    let mut config = settings();
+    let kind = match binary {
+        WasmBinary::Module(_) => Kind::Module,
+        WasmBinary::Component(_) => Kind::Component,
+    };
+    let mut config = settings(kind);
     config.cranelift_opt_level(OptLevel::Speed);
     let engine = Engine::new(&config).map_err(|error| refused(&format!("{error:#}")))?;
     let (code, trailer) = match binary {
@@ -29,10 +33,10 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
             let bytes = state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes);
             let bytes = linked_calls::wrap(&bytes).unwrap_or(bytes);
             let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
-            (engine.precompile_module(&bytes), Trailer { kind: Kind::Module, image_end })
+            (engine.precompile_module(&bytes), Trailer { kind, image_end })
         }
         WasmBinary::Component(bytes) => {
-            (engine.precompile_component(&bytes), Trailer { kind: Kind::Component, image_end: 0 })
+            (engine.precompile_component(&bytes), Trailer { kind, image_end: 0 })
         }
     };
     let code = code.map_err(|error| refused(&format!("{error:#}")))?;
@@ -108,6 +112,34 @@ mod tests {
         let component = wat::parse_str("(component)").unwrap();
         let trailer = Trailer { kind: Kind::Component, image_end: 0 };
         assert_eq!(compiled(&component).0.unwrap(), trailer);
+    }
+
+    #[test]
+    fn a_component_of_components_is_compiled() {
+        let greeter = r#"(component $greeter
+            (core module $m (memory (export "m") 1)
+                (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 8))
+                (func (export "greet") (param i32 i32) (result i32) (local.get 1)))
+            (core instance $i (instantiate $m))
+            (func (export "greet") (param "name" string) (result u32)
+                (canon lift (core func $i "greet") (memory (core memory $i "m")) (realloc (core func $i "realloc")))))"#;
+        let caller = r#"(component $caller
+            (import "greet" (func $greet (param "name" string) (result u32)))
+            (core module $memory (memory (export "m") 1))
+            (core instance $memory (instantiate $memory))
+            (core func $greet (canon lower (func $greet) (memory (core memory $memory "m"))))
+            (core module $m (import "" "greet" (func $greet (param i32 i32) (result i32)))
+                (func (export "run") (result i32) (call $greet (i32.const 0) (i32.const 3))))
+            (core instance $i (instantiate $m
+                (with "" (instance (export "greet" (func $greet))))))
+            (func (export "run") (result u32) (canon lift (core func $i "run"))))"#;
+        let composed = format!(
+            r#"(component {greeter} {caller} (instance $g (instantiate $greeter))
+                (instance $c (instantiate $caller (with "greet" (func $g "greet"))))
+                (export "run" (func $c "run")))"#
+        );
+        let (made, _) = compiled(&wat::parse_str(composed).unwrap());
+        assert_eq!(made.unwrap().kind, Kind::Component);
     }
 
     #[test]

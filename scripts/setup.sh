@@ -16,7 +16,7 @@
 #   --static     what `build.sh --static` needs: musl for C, and Rust's standard library with it
 #   --tests      what the tests need: WasmEdge, further packages, two more containerds (one is built, with Go), Valkey,
 #                NSD, a registry of images
-#   --languages  the same, and the toolchains of the languages that docs/languages.md shows
+#   --languages  the same, and the toolchains of the languages in docs/languages.md and docs/components.md
 #   --video      ffmpeg, which the demo films with, as the tests do
 #   --lint       WasmEdge, and the tools of the other checks, which it builds (tools.sh)
 #   --browser    Chromium for screenshots.sh
@@ -179,7 +179,7 @@ done
 packages=$(missing_packages | tr '\n' ' ')
 unpack=$(missing_unpacked)
 languages=
-if [ -n "$wants_languages" ] && ! languages_are_there; then languages="Zig, node, AssemblyScript"; fi
+if [ -n "$wants_languages" ] && ! languages_are_there; then languages=$LANGUAGES; fi
 wasmedge=
 if [ -n "$wants_wasmedge" ] && ! wasmedge_is_there; then wasmedge="WasmEdge $WASMEDGE_VERSION (libwasmedge-dev)"; fi
 rust=; rust_is_there || rust="Rust $(rust_channel) with targets ${RUST_TARGETS[*]}"

@@ -11,6 +11,10 @@ use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 
 use super::checked_module::{CheckedModule, ModuleError, handles, list, runs};
 
+/// What a component may use of WebAssembly: the engine wasmtime compiles all of it. Position-independent code, of which
+/// Python's and QuickJS's components consist, has constant expressions that add.
+const FEATURES: WasmFeatures =
+    WasmFeatures::WASM2.union(WasmFeatures::COMPONENT_MODEL).union(WasmFeatures::EXTENDED_CONST);
 /// The package whose import lets a component open files.
 const FILES: &str = "wasi:filesystem/";
 
@@ -78,8 +82,7 @@ pub fn served(import: &str) -> Result<&'static str, &'static str> {
 /// Reads and validates a component.
 pub(super) fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
     let invalid = |source| ModuleError::Invalid { origin: origin.to_owned(), source };
-    let features = WasmFeatures::WASM2 | WasmFeatures::COMPONENT_MODEL;
-    Validator::new_with_features(features).validate_all(bytes).map_err(invalid)?;
+    Validator::new_with_features(FEATURES).validate_all(bytes).map_err(invalid)?;
     let Interfaces { imports, exports } = Interfaces::read(bytes).map_err(invalid)?;
     let unserved = imports.iter().filter(|import| served_by(import).is_none());
     let unserved: Vec<String> = unserved.map(|import| format!("`{import}`")).collect();
@@ -152,6 +155,17 @@ mod tests {
             let error = engine(Some(Engine::Wasmedge)).unwrap_err().to_string();
             assert!(error.contains("cwasi.engine=wasmtime"), "{error}");
         }
+    }
+
+    #[test]
+    fn constant_expressions_of_a_component_may_add() {
+        let sum = r#"(module (import "env" "base" (global $base i32)) (memory 1)
+            (data (offset (i32.add (global.get $base) (i32.const 8))) "x"))"#;
+        let bytes = component(&sum.replacen("(module", "(core module", 1));
+        assert!(module::check(&bytes, "m").unwrap().is_component);
+        // Not of a core module: both engines have to run it.
+        let error = module::check(&wat::parse_str(sum).unwrap(), "m").unwrap_err();
+        assert!(error.to_string().contains("not a valid"), "{error}");
     }
 
     #[test]

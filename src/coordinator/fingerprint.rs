@@ -9,7 +9,7 @@ use cwasi_config::Engine;
 
 /// How `cwasi-compiler` calls Cranelift. Change it with every other setting that native code depends on, and with every
 /// other change to the bytes that are compiled.
-const WASMTIME_OPTIONS: &str = "wasmtime cranelift host-cpu component-model 3";
+const WASMTIME_OPTIONS: &str = "wasmtime cranelift host-cpu component-model 4";
 /// How `cwasi-sandbox-wasmedge compile` calls LLVM. Change it with every other way of calling it, and with every other
 /// change to the bytes that are compiled.
 const WASMEDGE_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3";

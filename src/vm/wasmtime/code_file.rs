@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 
 use cwasi_vm::engine::VmError;
-use cwasi_wasmtime_artifact::{Trailer, settings};
+use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
 use wasmtime::{Config, Engine, Module};
 
 /// Most native stack of guests in bytes: as much as Rust's and C's guests have in linear memory.
@@ -15,8 +15,8 @@ const STACK: usize = 1 << 20;
 const DATA_IMAGE: &str = "/memfd:wasm-memory-image";
 
 /// [`settings`], and those that only the runtime has.
-pub(super) fn runtime_settings() -> Config {
-    let mut config = settings();
+pub(super) fn runtime_settings(kind: Kind) -> Config {
+    let mut config = settings(kind);
     config.max_wasm_stack(STACK);
     // Not from the cache's file: a process of a function could open the file for writing through its descriptor.
     config.force_memory_init_memfd(true);

@@ -83,7 +83,8 @@ pub(super) fn component(
         log: wasmtime.log,
         scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
     };
-    ComponentFunction::load(&runtime_settings, path, options)
+    let settings = || runtime_settings(Kind::Component);
+    ComponentFunction::load(&settings, path, options)
 }
 
 impl CoreModule {

@@ -153,7 +153,7 @@ impl Program {
         let load = |engine| load_all(wasmtime, engine, &files);
         let (engine, loaded) = match pooled(modules).and_then(load) {
             Ok(loaded) => loaded,
-            Err(_too_large) => engine(&runtime_settings()).and_then(load)?,
+            Err(_too_large) => engine(&runtime_settings(Kind::Module)).and_then(load)?,
         };
         let mut loading = ProgramLoader {
             wasmtime,
@@ -234,7 +234,7 @@ fn pooled(modules: u32) -> Result<Engine, VmError> {
         .linear_memory_keep_resident(KEPT)
         .table_keep_resident(KEPT)
         .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
-    let mut config = runtime_settings();
+    let mut config = runtime_settings(Kind::Module);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     engine(&config)
 }

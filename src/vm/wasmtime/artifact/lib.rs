@@ -14,11 +14,12 @@ use wasmtime::Config;
 
 /// Settings that native code depends on. The runtime refuses code of other settings.
 ///
-/// wasmtime's defaults but for: one 32-bit memory for a module, as the guest ABI has it.
+/// wasmtime's defaults but for: one 32-bit memory for a module, as the guest ABI has it. Between the components of which
+/// a component is composed, wasmtime copies with modules of its own, which have both memories.
 #[must_use]
-pub fn settings() -> Config {
+pub fn settings(kind: Kind) -> Config {
     let mut config = Config::new();
-    config.wasm_memory64(false).wasm_multi_memory(false);
+    config.wasm_memory64(false).wasm_multi_memory(kind == Kind::Component);
     config
 }
 
