@@ -142,6 +142,11 @@ pub trait Dispatch {
         false
     }
 
+    /// True if the next linked call of the running invocation has spans.
+    fn records_linked(&self) -> bool {
+        self.is_traced()
+    }
+
     /// W3C trace context of the running code, which differs from its invocation's within an embedded or linked call of
     /// a recorded trace; `None` = the invocation's.
     fn traceparent(&self) -> Option<String> {
@@ -339,6 +344,12 @@ impl Host {
     #[must_use]
     pub fn is_traced(&self) -> bool {
         self.running && self.dispatch.is_traced()
+    }
+
+    /// True if an invocation runs whose next linked call has spans.
+    #[must_use]
+    pub fn records_linked(&self) -> bool {
+        self.running && self.dispatch.records_linked()
     }
 
     /// Begins a linked call of a recorded trace ([`Self::is_traced`]).

@@ -69,8 +69,8 @@ impl EmbeddedCalls {
         Self { max_payload, modules, running: None }
     }
 
-    /// Index of the embedded module for a call to `target`; `None` if another mode serves it. The call is timed if its
-    /// trace is recorded, or `edges` says so.
+    /// Index of the embedded module for a call to `target`; `None` if another mode serves it. The call is timed if it
+    /// has a span, or `edges` says so.
     ///
     /// # Errors
     /// When the call may not be made. Of the calls that are not timed, none is too late: at the deadline, init kills
@@ -80,12 +80,12 @@ impl EmbeddedCalls {
         target: &str,
         request_bytes: u64,
         deadline: Option<Deadline>,
-        (is_traced, edges): (bool, &EdgeCounters),
+        (has_span, edges): (bool, &EdgeCounters),
     ) -> Result<Option<usize>, CallError> {
         let serves = |module: &EmbeddedCallee| module.served && module.name == target;
         let Some(callee) = self.modules.iter().position(serves) else { return Ok(None) };
         check(target, request_bytes, self.max_payload)?;
-        let times = is_traced || edges.times(self.modules[callee].edge);
+        let times = has_span || edges.times(self.modules[callee].edge);
         let started = times.then(monotonic_ns);
         if let (Some(deadline), Some(started)) = (deadline, started)
             && deadline.has_passed(started)

@@ -156,10 +156,10 @@ impl SpanRecorder {
         self.0.borrow_mut().spans.push(span);
     }
 
-    /// Counts a span that is not recorded.
-    pub fn count_dropped(&self) {
+    /// Counts spans that are not recorded.
+    pub fn count_dropped(&self, spans: u64) {
         let mut recorded = self.0.borrow_mut();
-        recorded.dropped = recorded.dropped.saturating_add(1);
+        recorded.dropped = recorded.dropped.saturating_add(spans);
     }
 
     /// True if there are spans for a whole report.
@@ -243,12 +243,12 @@ mod tests {
         for _ in 0..=SPANS_PER_REPORT {
             recorder.add(OpenSpan::root().end(SpanEnd::default()));
         }
-        recorder.count_dropped();
+        recorder.count_dropped(1);
         assert!(recorder.fills_a_report());
         let lengths: Vec<_> =
             recorder.take().iter().map(|report| (report.spans.len(), report.dropped)).collect();
         assert_eq!(lengths, [(SPANS_PER_REPORT, 1), (1, 0)]);
-        recorder.count_dropped();
+        recorder.count_dropped(1);
         assert_eq!(recorder.take(), [SpanReport { spans: Vec::new(), dropped: 1 }]);
         assert!(recorder.take().is_empty());
     }

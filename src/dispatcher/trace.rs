@@ -107,6 +107,25 @@ impl InvocationTrace {
         self.context.recorded.is_some()
     }
 
+    /// True if the next call has a span.
+    #[must_use]
+    pub fn records_next(&self) -> bool {
+        self.is_recorded() && self.opened < SPANS_PER_INVOCATION
+    }
+
+    /// True if the next linked call has a span.
+    #[must_use]
+    pub fn records_linked(&self) -> bool {
+        self.records_next() && self.opened_linked < LINKED_SPANS_PER_INVOCATION
+    }
+
+    /// Counts `calls` linked calls that have no spans.
+    pub fn leave_out(&self, calls: u32) {
+        if self.is_recorded() {
+            self.recorder.count_dropped(calls.into());
+        }
+    }
+
     /// The position of the running code in its trace: the invocation's, or that of a call inside the VM. `None` if the
     /// trace is not recorded.
     #[must_use]
@@ -118,7 +137,7 @@ impl InvocationTrace {
     pub(super) fn open(&mut self) -> Option<OpenSpan> {
         let parent = self.context.recorded?;
         if self.opened >= SPANS_PER_INVOCATION {
-            self.recorder.count_dropped();
+            self.recorder.count_dropped(1);
             return None;
         }
         self.opened += 1;
@@ -155,7 +174,7 @@ impl InvocationTrace {
     /// Begins the spans of a linked call, as [`Self::enter_embedded`] does.
     pub fn enter_linked(&mut self) -> Option<NestedSpans> {
         if self.is_recorded() && self.opened_linked >= LINKED_SPANS_PER_INVOCATION {
-            self.recorder.count_dropped();
+            self.recorder.count_dropped(1);
             return None;
         }
         let client = self.open()?;

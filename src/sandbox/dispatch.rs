@@ -112,8 +112,8 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         payload_len: u64,
         deadline: Option<Deadline>,
     ) -> Result<Option<usize>, CallError> {
-        let is_traced = self.is_traced();
-        let counts = (is_traced, &*self.dispatcher.edges());
+        let has_span = self.dispatcher.trace().records_next();
+        let counts = (has_span, &*self.dispatcher.edges());
         let begun = self.embedded.begin(target, payload_len, deadline, counts);
         if matches!(begun, Ok(Some(_))) {
             self.spans = self.dispatcher.trace_mut().enter_embedded();
@@ -128,6 +128,10 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
 
     fn is_traced(&self) -> bool {
         self.dispatcher.trace().is_recorded()
+    }
+
+    fn records_linked(&self) -> bool {
+        self.dispatcher.trace().records_linked()
     }
 
     fn traceparent(&self) -> Option<String> {
@@ -154,6 +158,7 @@ impl<R: Resolve> Dispatch for FunctionCalls<R> {
         let (request_bytes, response_bytes, latency) = (0, 0, Duration::ZERO);
         let call = LinkedCall { module: caller, callee, request_bytes, response_bytes, latency };
         self.dispatcher.edges().count_untimed(call.ended(), u64::from(calls));
+        self.dispatcher.trace().leave_out(calls);
     }
 
     fn begin(&mut self, context: &Context) {

@@ -129,15 +129,15 @@ fn simulate(steps: usize) -> u64 {
                 let square: f64 = apart.iter().map(|part| part * part).sum();
                 let pull = STEP / (square * square.sqrt());
                 let (light, heavy) = (bodies[second].2 * pull, bodies[first].2 * pull);
-                for axis in 0..3 {
-                    bodies[first].1[axis] -= apart[axis] * light;
-                    bodies[second].1[axis] += apart[axis] * heavy;
+                for (axis, apart) in apart.into_iter().enumerate() {
+                    bodies[first].1[axis] -= apart * light;
+                    bodies[second].1[axis] += apart * heavy;
                 }
             }
         }
         for (position, velocity, _) in &mut bodies {
-            for axis in 0..3 {
-                position[axis] += velocity[axis] * STEP;
+            for (position, velocity) in position.iter_mut().zip(velocity) {
+                *position += *velocity * STEP;
             }
         }
     }

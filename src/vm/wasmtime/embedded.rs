@@ -160,9 +160,18 @@ pub(super) fn linked(
     // SAFETY:
     // - the program's loader compared the types of import and export, so `values` has room for both.
     unsafe { function.call_unchecked(&mut *caller, values) }?;
-    if let Some(links) = caller.data().links.clone() {
+    let links = caller.data().links.clone();
+    if let Some(links) = &links {
         links.borrow_mut().end_one(&mut *caller, &binding, number);
     }
     serve::<Leave, 0>(&binding, []).ok_or(TooDeep)?;
+    if let Some(links) = links {
+        // SAFETY:
+        // - as in `serve`.
+        let recorded = unsafe {
+            host_calls::act(&binding, LinearMemory::NONE, |env| Ok(env.host.records_linked()))
+        };
+        links.borrow_mut().choose(&mut *caller, recorded.unwrap_or_default())?;
+    }
     Ok(())
 }

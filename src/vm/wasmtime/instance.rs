@@ -243,10 +243,10 @@ impl Instance for CoreInstance {
     ) -> Result<Option<i32>, GuestStop> {
         let data = self.store.data();
         let (binding, links) = (Rc::clone(&data.binding), data.links.clone());
-        let is_traced = links.is_some() && host.is_traced();
+        let have_spans = links.is_some() && host.records_linked();
         let called = binding.lend(host, || {
             if let Some(links) = &links {
-                links.borrow().begin(&mut self.store, is_traced)?;
+                links.borrow_mut().choose(&mut *self.store, have_spans)?;
             }
             let Self { store, alloc, handle, free, .. } = self;
             let store = &mut **store;

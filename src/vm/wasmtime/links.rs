@@ -5,7 +5,7 @@
 //! [`linked`](crate::embedded::linked), which also reports the calls before it:
 //!
 //! - one of 64, so that its time stands for theirs;
-//! - all, while the invocation's calls are recorded in a trace;
+//! - those that have spans: the first of an invocation in a recorded trace;
 //! - all, if a module passes buffers, which need a frame for each call; or if a module is dispatched to, whose
 //!   unread responses are copied before it runs again.
 
@@ -68,7 +68,11 @@ impl LinkExports {
 }
 
 /// The linked calls of one VM.
-pub(super) struct Links(Vec<PartLinks>);
+pub(super) struct Links {
+    parts: Vec<PartLinks>,
+    /// As it was set last.
+    mask: Option<u64>,
+}
 
 /// The linked calls of one module's instance.
 struct PartLinks {
@@ -107,19 +111,29 @@ impl Links {
             let numbers: Vec<usize> = numbers.collect::<Option<_>>()?;
             parts.push(PartLinks::new(store, *instance, exports, &numbers)?);
         }
-        Some(Self(parts))
+        Some(Self { parts, mask: None })
     }
 
-    /// Before an invocation: decides which calls go through the host.
-    pub(super) fn begin(&self, store: &mut Store<VmData>, is_traced: bool) -> wasmtime::Result<()> {
-        let mask = if is_traced { ALL } else { TIMED };
-        let mut parts = self.0.iter();
-        parts.try_for_each(|part| part.mask.set(&mut *store, Val::I64(mask.cast_signed())))
+    /// Decides which calls go through the host from now on: those that have spans all do.
+    pub(super) fn choose(
+        &mut self,
+        mut store: impl AsContextMut<Data = VmData>,
+        have_spans: bool,
+    ) -> wasmtime::Result<()> {
+        let mask = if have_spans { ALL } else { TIMED };
+        if self.mask == Some(mask) {
+            return Ok(());
+        }
+        for part in &self.parts {
+            part.mask.set(&mut store, Val::I64(mask.cast_signed()))?;
+        }
+        self.mask = Some(mask);
+        Ok(())
     }
 
     /// After an invocation: counts the calls that have not gone through the host.
     pub(super) fn end(&mut self, store: &mut Store<VmData>, binding: &Binding) {
-        for counter in self.0.iter_mut().flat_map(|part| &mut part.counters) {
+        for counter in self.parts.iter_mut().flat_map(|part| &mut part.counters) {
             counter.report(&mut *store, binding);
         }
     }
@@ -131,7 +145,7 @@ impl Links {
         binding: &Binding,
         number: u32,
     ) {
-        let mut counters = self.0.iter_mut().flat_map(|part| &mut part.counters);
+        let mut counters = self.parts.iter_mut().flat_map(|part| &mut part.counters);
         if let Some(counter) = counters.find(|counter| counter.number == number) {
             counter.report(&mut store, binding);
             // The wrapper counts this call when it returns.
@@ -142,7 +156,7 @@ impl Links {
     /// The numbers of the linked functions that run, outermost first: a module calls one at a time, of a module before
     /// it.
     pub(super) fn running(&self, store: &mut Store<VmData>) -> Vec<u32> {
-        self.0.iter().rev().filter_map(|part| part.running(store)).collect()
+        self.parts.iter().rev().filter_map(|part| part.running(store)).collect()
     }
 }
 

@@ -29,6 +29,9 @@ const CALLER: &str = r#"(module
             (br $again)))
         (local.get $sum)))"#;
 
+/// Linked calls of an invocation that have spans.
+const SPANS: u32 = 128;
+
 /// Counts calls.
 #[derive(Clone, Default)]
 struct Counts(Rc<RefCell<Counted>>);
@@ -58,6 +61,11 @@ impl Dispatch for Counts {
 
     fn is_traced(&self) -> bool {
         self.0.borrow().is_traced
+    }
+
+    fn records_linked(&self) -> bool {
+        let counted = self.0.borrow();
+        counted.is_traced && counted.entered < SPANS
     }
 
     fn enter_linked(&mut self, _: Option<&str>, _: &str) {
@@ -91,10 +99,14 @@ fn each_linked_call_is_counted_once() {
         assert_eq!((entered, all), (0, calls.cast_unsigned()));
         assert!(timed >= all / 64, "{timed} of {all} timed");
     }
-    // A recorded trace has them all.
+    // A recorded trace has the first ones.
     counts.0.borrow_mut().is_traced = true;
-    assert_eq!(instance.call("sum", &[200], &mut host), Ok(Some(19_900)));
-    assert_eq!(counts.take(), [200; 3]);
+    assert_eq!(instance.call("sum", &[100], &mut host), Ok(Some(4950)));
+    assert_eq!(counts.take(), [100; 3]);
+    assert_eq!(instance.call("sum", &[1000], &mut host), Ok(Some(499_500)));
+    let [entered, timed, all] = counts.take();
+    assert!(entered >= SPANS && timed >= SPANS, "{entered} of {all}");
+    assert_eq!(all, 1000);
     counts.0.borrow_mut().is_traced = false;
     assert_eq!(instance.call("sum", &[200], &mut host), Ok(Some(19_900)));
     assert_eq!(counts.take()[2], 200);
