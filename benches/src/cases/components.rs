@@ -161,7 +161,8 @@ fn http_name(connections: usize) -> String {
 fn run_http(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-component-http")?;
     let fixture = Fixture::on(&scene);
-    start(&fixture, HELLO, &[("cwasi.http", "gateway")])?;
+    let annotations = [("cwasi.http", "gateway"), ("cwasi.queue", "1024")];
+    start(&fixture, HELLO, &annotations)?;
     let gateway = Gateway::start(&session.programs, &scene)?;
     let theirs = WasmtimeServe::start(&component_guest(HELLO.1))?;
     let ours = format!("{}/function/{}", gateway.address, HELLO.0);

@@ -5,9 +5,13 @@ use std::fs::File;
 use std::os::fd::RawFd;
 use std::path::Path;
 
+use cwasi_components::{ComponentFunction, ComponentOptions};
 use cwasi_vm::engine::VmError;
+use cwasi_wasi::SocketNetwork;
 use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
 use wasmtime::{Config, Engine, Module};
+
+use super::{Wasmtime, page_map};
 
 /// Most native stack of guests in bytes: as much as Rust's and C's guests have in linear memory.
 const STACK: usize = 1 << 20;
@@ -59,6 +63,22 @@ impl<'a> CodeFile<'a> {
             .map_err(|error| bad(format!("{error:#}")))?;
         Ok(LoadedCode { module, trailer: self.trailer })
     }
+}
+
+/// Loads a component that may reach the destinations of `network`.
+pub(super) fn component(
+    wasmtime: &Wasmtime,
+    network: Option<SocketNetwork>,
+    path: &Path,
+) -> Result<ComponentFunction, VmError> {
+    let options = ComponentOptions {
+        memory_max: wasmtime.memory_max,
+        network,
+        log: wasmtime.log,
+        scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
+    };
+    let settings = || runtime_settings(Kind::Component);
+    ComponentFunction::load(&settings, path, options)
 }
 
 /// Numbers of the sealed memfds from which modules' data are mapped at each instantiation.

@@ -1,17 +1,17 @@
 //! Calls of embedded functions: a host function that calls the callee's exports in the same store. Runs in a worker.
-#![expect(unsafe_code, reason = "host functions take the lent host")]
+#![expect(unsafe_code, reason = "calls linked functions without checking types")]
 
 use std::rc::Rc;
 
 use cwasi_abi::{Errno, HUGE_PAGE, PAYLOAD_ALIGN, REGION_PAGE, ResponseRef, import};
+use cwasi_vm::host_calls::HostCall;
 use cwasi_vm::host_calls::embedded_call::{EndCall, Enter, Leave, Pass};
-use cwasi_vm::host_calls::{self, HostCall};
-use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_vm::trampoline::{Begun, Delivery, ENDED};
 use wasmtime::{Caller, ValRaw};
 
+use super::binding::{Binding, act, serve};
 use super::stop::TooDeep;
-use super::vm::{Binding, Callee, CalleeBlocks, VmData, refresh_callee, refresh_own};
+use super::vm::{Callee, CalleeBlocks, VmData, refresh_callee, refresh_own};
 
 /// The functions that can call embedded modules.
 pub(super) const DISPATCH: [&str; 2] = [import::REQUEST_DISPATCHER, import::DISPATCH_START];
@@ -21,16 +21,6 @@ const PAYLOAD_LEN: usize = 3;
 
 #[expect(clippy::cast_possible_truncation, reason = "8 and 4")]
 const RESPONSE: (u32, u32) = (ResponseRef::SIZE as u32, ResponseRef::ALIGN as u32);
-
-/// Runs a function of ours that does not act on the calling guest's memory.
-pub(super) fn serve<F: HostCall<PARAMS>, const PARAMS: usize>(
-    binding: &Binding,
-    params: [u32; PARAMS],
-) -> Option<F::Output> {
-    // SAFETY:
-    // - a guest of this VM has called, and no other host function runs: a callee's own calls have ended.
-    unsafe { host_calls::call::<_, F, PARAMS>(binding, LinearMemory::NONE, params) }
-}
 
 /// `request_dispatcher` and `dispatch_start` of a function that embeds others. A trap of the callee is the caller's.
 pub(super) fn dispatch<F: HostCall<PARAMS, Output = Begun>, const PARAMS: usize>(
@@ -166,11 +156,7 @@ pub(super) fn linked(
     }
     serve::<Leave, 0>(&binding, []).ok_or(TooDeep)?;
     if let Some(links) = links {
-        // SAFETY:
-        // - as in `serve`.
-        let recorded = unsafe {
-            host_calls::act(&binding, LinearMemory::NONE, |env| Ok(env.host.records_linked()))
-        };
+        let recorded = act(&binding, |env| Ok(env.host.records_linked()));
         links.borrow_mut().choose(&mut *caller, recorded.unwrap_or_default())?;
     }
     Ok(())

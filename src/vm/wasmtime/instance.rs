@@ -16,11 +16,12 @@ use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::{Wasi, WasiTemplate};
 use wasmtime::{Memory, Store, TypedFunc, Val};
 
+use super::binding::Binding;
 use super::embedded_component::EmbeddedComponent;
 use super::program::{Part, Program};
 use super::snapshot::Snapshot;
 use super::stop;
-use super::vm::{Binding, PartData, VmData};
+use super::vm::{PartData, VmData};
 
 mod start;
 
@@ -85,10 +86,9 @@ impl CoreInstance {
             component: None,
         };
         let mut parts = Vec::with_capacity(program.parts.len());
-        for (index, it) in program.embedded().iter().enumerate() {
-            let component = it
-                .component()
-                .map(|_| Rc::new(RefCell::new(EmbeddedComponent::new(Rc::clone(program), index))));
+        for it in program.embedded() {
+            let component = it.component().map(Rc::clone).map(EmbeddedComponent::new);
+            let component = component.map(|component| Rc::new(RefCell::new(component)));
             parts.push(PartData { component, ..part(embedded_wasi, it) });
         }
         parts.push(part(own_wasi, program.root()));
@@ -132,7 +132,7 @@ impl CoreInstance {
         let data = self.store.data();
         let (binding, links) = (Rc::clone(&data.binding), data.links.clone());
         let running = match links {
-            Some(links) => binding.names(links.borrow().running(&mut self.store)),
+            Some(links) => binding.names(links.borrow().running(&mut *self.store)),
             None => binding.running(),
         };
         if let Some(code) = stop::exit_code(error)
@@ -264,7 +264,7 @@ impl Instance for CoreInstance {
             }
         });
         if let Some(links) = &links {
-            binding.lend(host, || links.borrow_mut().end(&mut self.store, &binding));
+            binding.lend(host, || links.borrow_mut().end(&mut *self.store, &binding));
         }
         called.map_err(|error| self.stopped(export, &error, host))
     }

@@ -16,11 +16,13 @@
 //!   written, and leave them to the next one.
 
 mod any_instance;
+mod binding;
 mod code_file;
 mod embedded;
 mod embedded_component;
 mod functions;
 mod instance;
+mod link_exports;
 mod links;
 mod module;
 mod page_map;

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use cwasi_components::{ComponentFunction, ComponentOptions};
+use cwasi_components::ComponentFunction;
 use cwasi_host_functions::Host;
 use cwasi_vm::engine::{InstanceSpec, Module, VmError};
 use cwasi_wasi::{SocketNetwork, WasiTemplate};
@@ -14,7 +14,7 @@ use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 
 use super::any_instance::WasmtimeInstance;
-use super::code_file::{CodeFile, data_images, runtime_settings};
+use super::code_file::{CodeFile, component, data_images};
 use super::instance::CoreInstance;
 use super::program::Program;
 use super::{Wasmtime, page_map};
@@ -69,22 +69,6 @@ impl WasmtimeModule {
             }
         }))
     }
-}
-
-/// Loads a component that may reach the destinations of `network`.
-pub(super) fn component(
-    wasmtime: &Wasmtime,
-    network: Option<SocketNetwork>,
-    path: &Path,
-) -> Result<ComponentFunction, VmError> {
-    let options = ComponentOptions {
-        memory_max: wasmtime.memory_max,
-        network,
-        log: wasmtime.log,
-        scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
-    };
-    let settings = || runtime_settings(Kind::Component);
-    ComponentFunction::load(&settings, path, options)
 }
 
 impl CoreModule {

@@ -21,9 +21,8 @@ use wasmtime::{
     Module, ModuleExport, Mutability, PoolingAllocationConfig, ValRaw, ValType,
 };
 
-use super::code_file::{CodeFile, LoadedCode, data_images, runtime_settings};
-use super::links::{self, LinkExports};
-use super::module::component;
+use super::code_file::{CodeFile, LoadedCode, component, data_images, runtime_settings};
+use super::link_exports::{LinkExports, passes_buffers};
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -75,7 +74,7 @@ pub(super) struct Part {
 /// What runs when a part is called.
 pub(super) enum PartCode {
     Module(InstancePre<VmData>),
-    Component(ComponentFunction),
+    Component(Rc<ComponentFunction>),
 }
 
 impl Part {
@@ -84,7 +83,7 @@ impl Part {
         Self {
             name: name.to_owned(),
             interface: ModuleInterface::default(),
-            code: PartCode::Component(function),
+            code: PartCode::Component(Rc::new(function)),
             exports: PartExports::default(),
             image_end: 0,
             is_callee: true,
@@ -92,7 +91,7 @@ impl Part {
         }
     }
 
-    pub(super) const fn component(&self) -> Option<&ComponentFunction> {
+    pub(super) const fn component(&self) -> Option<&Rc<ComponentFunction>> {
         match &self.code {
             PartCode::Module(_) => None,
             PartCode::Component(function) => Some(function),
@@ -187,6 +186,23 @@ impl Program {
         self.parts.last().expect("`load` has pushed it")
     }
 
+    /// The numbers in the VM of a part's imports of linked functions.
+    pub(super) fn numbers_of(
+        &self,
+        part: usize,
+        imports: &[(String, String)],
+    ) -> Option<Vec<usize>> {
+        let caller = (part < self.embedded().len()).then_some(part);
+        let number = |(module, name): &(String, String)| {
+            self.composition.functions.iter().position(|function| {
+                function.caller == caller
+                    && function.name == *name
+                    && self.composition.name(function.callee) == module
+            })
+        };
+        imports.iter().map(number).collect()
+    }
+
     /// Its embedded modules.
     pub(super) fn embedded(&self) -> &[Part] {
         self.parts.split_last().map_or(&[], |(_, embedded)| embedded)
@@ -199,7 +215,7 @@ fn links_directly(parts: &[Part]) -> bool {
         let imports_linked = part.interface.imports.iter().any(|import| is_linked(&import.module));
         has_links |= imports_linked;
         if part.is_callee
-            || links::passes_buffers(&part.interface)
+            || passes_buffers(&part.interface)
             || (imports_linked && part.links.is_none())
         {
             return false;

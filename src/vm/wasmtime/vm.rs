@@ -6,16 +6,13 @@ use std::rc::Rc;
 
 use cwasi_abi::export;
 use cwasi_components::MemoryLimit;
-use cwasi_vm::host_calls::binding::HostBinding;
 use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::Wasi;
 use wasmtime::{AsContext, Caller, Extern, Func, Memory, TypedFunc};
 
+use super::binding::Binding;
 use super::embedded_component::EmbeddedComponent;
 use super::links::Links;
-
-/// The data of the host functions of one VM.
-pub(super) type Binding = HostBinding<LinearMemory>;
 
 pub(super) struct VmData {
     pub(super) binding: Rc<Binding>,
@@ -88,14 +85,25 @@ pub(super) fn linear(
 
 /// The memory of the calling part.
 pub(super) fn memory_of(caller: &mut Caller<'_, VmData>, part: usize) -> LinearMemory {
-    let data = caller.data();
-    if data.parts.get(part).is_some_and(|part| part.memory.is_none())
-        && let Some(Extern::Memory(memory)) = caller.get_export(export::MEMORY)
-    {
-        // The module's start function has called.
-        caller.data_mut().parts[part].memory = Some(memory);
-    }
-    caller.data().memory(&*caller, part)
+    let Some(PartData { memory, image_end, .. }) = caller.data().parts.get(part) else {
+        return LinearMemory::NONE;
+    };
+    let (known, image_end) = (*memory, *image_end);
+    let memory = match known {
+        Some(memory) => memory,
+        None => {
+            let Some(Extern::Memory(memory)) = caller.get_export(export::MEMORY) else {
+                return LinearMemory::NONE;
+            };
+            // The module's start function has called.
+            caller.data_mut().parts[part].memory = Some(memory);
+            memory
+        }
+    };
+    let bytes = memory.data_mut(&mut *caller);
+    // SAFETY:
+    // - as in `linear`.
+    unsafe { LinearMemory::new(bytes.as_mut_ptr(), bytes.len()) }.with_image(image_end)
 }
 
 /// Tells the binding the function's own memory as it is now: it may have grown.

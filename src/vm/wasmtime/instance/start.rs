@@ -11,7 +11,7 @@ use wasmtime::{Extern, Func, ModuleExport};
 
 use super::CoreInstance;
 use crate::links::Links;
-use crate::program::{Part, PartCode};
+use crate::program::{Part, PartCode, Program};
 use crate::stop;
 use crate::vm::Callee;
 
@@ -48,10 +48,24 @@ impl CoreInstance {
             self.store.data_mut().linked.push(function);
         }
         if program.links_directly {
-            let links = Links::new(&mut self.store, &program, &self.instances);
-            let links = links.ok_or(VmError::Setup { what: "linked functions" })?;
-            self.store.data_mut().links = Some(Rc::new(RefCell::new(links)));
+            self.link_directly(&program)?;
         }
+        Ok(())
+    }
+
+    /// Lets linked calls skip the host.
+    fn link_directly(&mut self, program: &Program) -> Result<(), VmError> {
+        let mut links = Links::default();
+        let functions = self.store.data().linked.clone();
+        for (index, (part, instance)) in program.parts.iter().zip(&self.instances).enumerate() {
+            let (Some(exports), Some(instance)) = (&part.links, instance) else { continue };
+            let numbers = program.numbers_of(index, &exports.imports);
+            let numbers = numbers.filter(|numbers| {
+                links.add(&mut *self.store, *instance, exports, (numbers, &functions))
+            });
+            numbers.ok_or(VmError::Setup { what: "linked functions" })?;
+        }
+        self.store.data_mut().links = Some(Rc::new(RefCell::new(links)));
         Ok(())
     }
 
