@@ -25,6 +25,7 @@ mod instance;
 mod link_exports;
 mod links;
 mod module;
+mod module_interface;
 mod page_map;
 mod program;
 mod snapshot;

@@ -9,20 +9,18 @@ use cwasi_abi::{IMPORT_MODULE, export};
 use cwasi_components::ComponentFunction;
 use cwasi_vm::engine::VmError;
 use cwasi_vm::host_calls::binding::{Composition, LinkedImport};
-use cwasi_vm::interface::{
-    self, Import, ImportRules, MemoryPages, ModuleInterface, PAGE_LEN, PAGES_MAX, Signature,
-};
+use cwasi_vm::interface::{self, ImportRules, ModuleInterface, PAGE_LEN, PAGES_MAX};
 use cwasi_vm::linked_calls::is_linked;
-use cwasi_vm::trampoline::Number;
 use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::EmbeddedModule;
 use wasmtime::{
-    Caller, Enabled, Engine, ExternType, FuncType, InstanceAllocationStrategy, InstancePre, Linker,
-    Module, ModuleExport, Mutability, PoolingAllocationConfig, ValRaw, ValType,
+    Caller, Enabled, Engine, FuncType, InstanceAllocationStrategy, InstancePre, Linker, Module,
+    ModuleExport, PoolingAllocationConfig, ValRaw,
 };
 
 use super::code_file::{CodeFile, LoadedCode, component, data_images, runtime_settings};
 use super::link_exports::{LinkExports, passes_buffers};
+use super::module_interface::interface_of;
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
 
@@ -373,48 +371,4 @@ fn define_link(
     // SAFETY:
     // - reads the parameters and writes the results of a function of the same type.
     unsafe { linker.func_new_unchecked(module, name, ty, call) }.map(|_linker| ())
-}
-
-/// Imports and exports of a module.
-fn interface_of(module: &Module) -> ModuleInterface {
-    let mut found = ModuleInterface::default();
-    for export in module.exports() {
-        let name = export.name();
-        match export.ty() {
-            ExternType::Func(ty) => found.exports.push(signature(name, &ty)),
-            ExternType::Memory(ty) if name == export::MEMORY => {
-                let pages = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-                let max = ty.maximum().map_or(u32::MAX, pages);
-                found.memory = Some(MemoryPages { first: pages(ty.minimum()), max });
-            }
-            ExternType::Global(ty) => {
-                let is_address =
-                    matches!(ty.content(), ValType::I32) && ty.mutability() == Mutability::Const;
-                found.lends_response |= is_address && name == export::RESPONSE;
-                found.has_payload |= is_address && name == export::PAYLOAD;
-            }
-            _ => {}
-        }
-    }
-    for import in module.imports() {
-        let function = import.ty().func().map(|ty| signature(import.name(), ty));
-        let (module, name) = (import.module().to_owned(), import.name().to_owned());
-        found.imports.push(Import { module, name, function });
-    }
-    found
-}
-
-fn signature(name: &str, ty: &FuncType) -> Signature {
-    let number = |ty: ValType| match ty {
-        ValType::I32 => Some(Number::I32),
-        ValType::I64 => Some(Number::I64),
-        ValType::F32 => Some(Number::F32),
-        ValType::F64 => Some(Number::F64),
-        _ => None,
-    };
-    Signature {
-        name: name.to_owned(),
-        params: ty.params().map(number).collect(),
-        results: ty.results().map(number).collect(),
-    }
 }
