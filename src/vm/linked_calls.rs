@@ -51,8 +51,10 @@ pub fn wrap(wasm: &[u8]) -> Option<Vec<u8>> {
 
 /// A module under reconstruction.
 #[derive(Default)]
-struct LinkingModule {
-    linked: Vec<LinkedImport>,
+struct LinkingModule<'a> {
+    linked: Vec<LinkedImport<'a>>,
+    /// Indices of imports, and the place of each in `linked`: a function may be imported twice.
+    places: Vec<(u32, usize)>,
     /// Number of its functions, imported ones included.
     functions: u32,
     has_functions: bool,
@@ -63,14 +65,16 @@ struct LinkingModule {
 }
 
 #[derive(Clone, Copy)]
-struct LinkedImport {
+struct LinkedImport<'a> {
+    module: &'a str,
+    name: &'a str,
     index: u32,
     ty: u32,
     params: u32,
 }
 
-impl LinkingModule {
-    fn of(wasm: &[u8]) -> Option<Self> {
+impl<'a> LinkingModule<'a> {
+    fn of(wasm: &'a [u8]) -> Option<Self> {
         let (mut this, mut params) = (Self::default(), Vec::new());
         for payload in Parser::new(0).parse_all(wasm) {
             match payload.ok()? {
@@ -90,8 +94,15 @@ impl LinkingModule {
                         let TypeRef::Func(ty) = import.ty else { return None };
                         if is_linked(import.module) {
                             let params = *params.get(usize::try_from(ty).ok()?)?;
-                            let (index, params) = (this.functions, u32::try_from(params).ok()?);
-                            this.linked.push(LinkedImport { index, ty, params });
+                            let params = u32::try_from(params).ok()?;
+                            let (module, name) = (import.module, import.name);
+                            this.link(LinkedImport {
+                                module,
+                                name,
+                                index: this.functions,
+                                ty,
+                                params,
+                            });
                         }
                         this.functions += 1;
                     }
@@ -110,6 +121,17 @@ impl LinkingModule {
             }
         }
         Some(this)
+    }
+
+    fn link(&mut self, import: LinkedImport<'a>) {
+        let is_same = |known: &LinkedImport<'_>| {
+            (known.module, known.name, known.ty) == (import.module, import.name, import.ty)
+        };
+        let place = self.linked.iter().position(is_same).unwrap_or(self.linked.len());
+        self.places.push((import.index, place));
+        if place == self.linked.len() {
+            self.linked.push(import);
+        }
     }
 
     fn count(&self) -> u32 {
@@ -137,7 +159,8 @@ impl LinkingModule {
     }
 
     /// The wrapper of the import `number`.
-    fn wrapper(&self, number: u32, LinkedImport { index, ty, params }: LinkedImport) -> Function {
+    fn wrapper(&self, number: u32, import: LinkedImport<'_>) -> Function {
+        let LinkedImport { index, ty, params, .. } = import;
         let (mask, running) = (self.globals, self.globals + 1);
         let calls = self.globals + FIRST_COUNTER + number;
         let mut body = Function::new([]);
@@ -162,13 +185,13 @@ impl LinkingModule {
     }
 }
 
-impl Reencode for LinkingModule {
+impl Reencode for LinkingModule<'_> {
     type Error = Infallible;
 
     /// Replaces an import by its wrapper.
     fn function_index(&mut self, function: u32) -> Result<u32, Error<Infallible>> {
-        let place = self.linked.iter().position(|linked| linked.index == function);
-        let place = place.and_then(|place| u32::try_from(place).ok());
+        let place = self.places.iter().find(|(index, _)| *index == function);
+        let place = place.and_then(|(_, place)| u32::try_from(*place).ok());
         Ok(place.map_or(function, |place| self.functions + place))
     }
 
@@ -299,6 +322,17 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected} missing in {text}");
         }
+    }
+
+    #[test]
+    fn a_function_that_is_imported_twice_has_one_wrapper() {
+        let text = wrapped(
+            r#"(module (import "lib" "add" (func)) (import "lib" "add" (func))
+            (func (export "_start") (call 0) (call 1)))"#,
+        );
+        let text = text.unwrap();
+        assert_eq!(text.matches("call 3\n").count(), 2, "{text}");
+        assert!(!text.contains("cwasi.linked.calls.1"), "{text}");
     }
 
     #[test]

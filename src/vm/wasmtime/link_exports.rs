@@ -23,18 +23,22 @@ pub(super) struct LinkExports {
     pub(super) callees: ModuleExport,
     pub(super) mask: ModuleExport,
     pub(super) running: ModuleExport,
-    /// Of each import of a linked function, in their order.
+    /// Of each of `imports`.
     pub(super) calls: Vec<ModuleExport>,
-    /// The module's imports of linked functions, in their order.
+    /// The linked functions that the module imports, in the order of their first imports.
     pub(super) imports: Vec<(String, String)>,
 }
 
 impl LinkExports {
     /// `None` for a module that was not changed.
     pub(super) fn of(module: &Module, interface: &ModuleInterface) -> Option<Self> {
-        let imports = interface.imports.iter().filter(|import| is_linked(&import.module));
-        let imports: Vec<_> =
-            imports.map(|import| (import.module.clone(), import.name.clone())).collect();
+        let mut imports: Vec<(String, String)> = Vec::new();
+        for import in interface.imports.iter().filter(|import| is_linked(&import.module)) {
+            let import = (import.module.clone(), import.name.clone());
+            if !imports.contains(&import) {
+                imports.push(import);
+            }
+        }
         let place = |name: &str| module.get_export_index(name);
         let calls =
             (0..imports.len()).map(|number| place(&format!("{LINKED_CALLS_EXPORT}{number}")));
