@@ -1,13 +1,14 @@
-//! Valid modules of any shape, as they are changed before they are compiled (`coordinator::home`, `vm::{state, wasi_calls}`).
+//! Valid modules of any shape, as they are changed before they are compiled (`coordinator::home`,
+//! `vm::{state, wasi_calls, linked_calls}`).
 #![no_main]
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use cwasi_abi::{HOME_EXPORT, RESERVED_EXPORTS, STATE_EXPORT};
+use cwasi_abi::{HOME_EXPORT, LINKED_CALLEES_EXPORT, RESERVED_EXPORTS, STATE_EXPORT};
 use cwasi_coordinator::module::check;
-use cwasi_fuzz::private::expose;
+use cwasi_fuzz::private::{expose, wrap};
 use libfuzzer_sys::fuzz_target;
 use wasm_encoder::{
     CodeSection, EntityType, ExportKind, ExportSection, Function, FunctionSection, ImportSection,
@@ -25,12 +26,22 @@ const WASI: [(&str, &[ValType]); 5] = [
     ("sched_yield", &[]),
 ];
 
+/// Functions of a module that may be embedded.
+const LINKED: [(&str, &[ValType], &[ValType]); 2] = [
+    ("mix", &[ValType::I32, ValType::F64, ValType::I64], &[ValType::I64, ValType::F32]),
+    ("run", &[], &[]),
+];
+
 static IMPORTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let (mut types, mut imports) = (TypeSection::new(), ImportSection::new());
     for (index, (name, params)) in (0..).zip(WASI) {
         let results: &[ValType] = if name == "proc_exit" { &[] } else { &[ValType::I32] };
         types.ty().function(params.iter().copied(), results.iter().copied());
         imports.import("wasi_snapshot_preview1", name, EntityType::Function(index));
+    }
+    for (index, (name, params, results)) in (types.len()..).zip(LINKED) {
+        types.ty().function(params.iter().copied(), results.iter().copied());
+        imports.import("library", name, EntityType::Function(index));
     }
     let mut module = Encoder::new();
     module.section(&types).section(&imports);
@@ -103,10 +114,17 @@ fuzz_target!(|data: &[u8]| {
     expected.insert(HOME_EXPORT.to_owned());
     assert_eq!(self::exports(&home), expected);
     for (wasm, exports) in [(&wasm, exports), (&home, expected)] {
-        let Some(exposed) = expose(wasm).expect("no reserved names") else { continue };
-        assert!(is_valid(&exposed), "a state was exposed and the module broken");
-        let now = self::exports(&exposed);
-        assert!(now.contains(STATE_EXPORT) && exports.is_subset(&now));
+        let exposed = expose(wasm).expect("no reserved names");
+        if let Some(exposed) = &exposed {
+            assert!(is_valid(exposed), "a state was exposed and the module broken");
+            let now = self::exports(exposed);
+            assert!(now.contains(STATE_EXPORT) && exports.is_subset(&now));
+        }
+        if let Some(wrapped) = wrap(exposed.as_ref().unwrap_or(wasm)) {
+            assert!(is_valid(&wrapped), "linked functions got wrappers and the module broke");
+            let now = self::exports(&wrapped);
+            assert!(now.contains(LINKED_CALLEES_EXPORT) && exports.is_subset(&now));
+        }
     }
 });
 

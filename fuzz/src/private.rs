@@ -19,7 +19,7 @@ use cwasi_shim::cgroups;
 use cwasi_shim::session::Stat;
 use cwasi_vm::sockets::dns::{self, Reading, RecordKind};
 use cwasi_vm::sockets::names::{self, Servers};
-use cwasi_vm::state;
+use cwasi_vm::{linked_calls, state};
 use cwasi_wire::control::Files;
 use cwasi_wire::egress::{Egress, EgressEntry};
 use cwasi_wire::envelope::Request;
@@ -108,6 +108,11 @@ pub fn names(hosts: &str, servers: &str, name: &str) -> (Vec<IpAddr>, Vec<IpAddr
     let servers = Servers::read(servers);
     let candidates = servers.candidates(name);
     (names::in_hosts(hosts, name), servers.addresses, candidates)
+}
+
+/// `vm::linked_calls::wrap`
+pub fn wrap(wasm: &[u8]) -> Option<Vec<u8>> {
+    linked_calls::wrap(wasm)
 }
 
 /// `vm::state::expose`

@@ -41,7 +41,8 @@ pub fn is_linked(module: &str) -> bool {
 #[must_use]
 pub fn wrap(wasm: &[u8]) -> Option<Vec<u8>> {
     let mut linking = LinkingModule::of(wasm)?;
-    if linking.linked.is_empty() || linking.linked.len() > LINKED_MAX || !linking.has_functions {
+    let has_sections = linking.has_functions && linking.has_exports;
+    if linking.linked.is_empty() || linking.linked.len() > LINKED_MAX || !has_sections {
         return None;
     }
     let mut module = Module::new();
@@ -58,6 +59,7 @@ struct LinkingModule<'a> {
     /// Number of its functions, imported ones included.
     functions: u32,
     has_functions: bool,
+    has_exports: bool,
     tables: u32,
     has_tables: bool,
     globals: u32,
@@ -111,6 +113,7 @@ impl<'a> LinkingModule<'a> {
                     this.functions += section.count();
                     this.has_functions = true;
                 }
+                Payload::ExportSection(_) => this.has_exports = true,
                 Payload::TableSection(section) => {
                     (this.tables, this.has_tables) = (section.count(), true);
                 }
@@ -243,7 +246,7 @@ impl Reencode for LinkingModule<'_> {
         Ok(())
     }
 
-    /// Adds the sections that the module does not have. Without exports nobody could call it.
+    /// Adds the sections that the module does not have.
     fn intersperse_section_hook(
         &mut self,
         module: &mut Module,
@@ -354,6 +357,7 @@ mod tests {
             (import "wasi_snapshot_preview1" "sched_yield" (func (result i32)))
             (func (export "_start")))"#,
             r#"(module (import "lib" "add" (func)) (export "add" (func 0)))"#,
+            r#"(module (import "lib" "add" (func)) (func $s (call 0)) (start $s))"#,
             r#"(module (import "lib" "g" (global i32)) (func (export "_start")))"#,
         ] {
             assert_eq!(wrapped(module), None);
