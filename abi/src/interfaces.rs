@@ -63,7 +63,7 @@ pub enum Server {
 }
 
 /// Interfaces of `cwasi:calls`.
-const CALLS: [&str; 3] = ["types", "calls", "context"];
+const CALLS: [&str; 4] = ["types", "streams", "calls", "context"];
 /// Packages of WASI 0.2.
 const PACKAGES: [&str; 5] = ["cli", "clocks", "filesystem", "io", "random"];
 

@@ -12,7 +12,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use nix::sched::{CloneFlags, setns};
 
-use crate::{SHIM, call, probe, secondary};
+use crate::{SHIM, call, secondary};
 
 const PORT: u16 = 8080;
 /// Above what is copied into a frame, and above what the guest writes at a time.
@@ -98,14 +98,4 @@ fn every_kind_of_component_is_behind_a_port() {
     assert_eq!(failed.status(), 500);
     let path = &ask(scene.pid("server"), &[(Method::GET, "/a", b"!context http.path".to_vec())])[0];
     assert_eq!(path.body(), "/a");
-}
-
-#[test]
-fn a_component_sends_no_http_of_its_own() {
-    let scene = Scene::new(SHIM, "comp-http-out");
-    scene.start(secondary(&scene, "web", "http").annotation("cwasi.http", "8080"));
-    let response = &ask(scene.pid("web"), &[(Method::GET, "/out", Vec::new())])[0];
-    let text = String::from_utf8_lossy(response.body()).into_owned();
-    assert!(text.contains("HttpRequestDenied"), "{text}");
-    assert_eq!(probe(&scene, "p", &["call", "web", "x"]).success().text(), "POST / x");
 }

@@ -2,7 +2,7 @@
 
 wasmtime::component::bindgen!({
     path: "../../../abi/wit",
-    world: "cwasi:function/imports",
+    world: "cwasi:function/stream-imports",
     imports: { default: trappable },
     require_store_data_send: true,
     with: {

@@ -1,4 +1,4 @@
-//! The interfaces `cwasi:calls/{types,calls,context}` over the worker's [`Host`]. Runs in a worker.
+//! The interfaces `cwasi:calls/{types,streams,calls,context}` over the worker's [`Host`]. Runs in a worker.
 //!
 //! [`define`] replaces the generated functions that have lists of bytes: these copy twice.
 
@@ -13,7 +13,7 @@ use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource, WasmList};
 use wasmtime_wasi::p2::DynInputStream;
 
-use super::bindings::cwasi::calls::{calls, context, types};
+use super::bindings::cwasi::calls::{calls, context, streams, types};
 use super::lists::{self, PassedList};
 use super::resources::{GuestPayload, StartedCall};
 use super::state::State;
@@ -108,14 +108,6 @@ impl types::HostPayload for State {
         Err(replaced("[method]payload.read"))
     }
 
-    fn stream(
-        &mut self,
-        payload: Resource<GuestPayload>,
-    ) -> wasmtime::Result<Resource<DynInputStream>> {
-        let stream: DynInputStream = Box::new(self.table.get(&payload)?.stream());
-        Ok(self.table.push(stream)?)
-    }
-
     fn clone(
         &mut self,
         payload: Resource<GuestPayload>,
@@ -127,6 +119,16 @@ impl types::HostPayload for State {
     fn drop(&mut self, payload: Resource<GuestPayload>) -> wasmtime::Result<()> {
         self.table.delete(payload)?;
         Ok(())
+    }
+}
+
+impl streams::Host for State {
+    fn stream_of(
+        &mut self,
+        payload: Resource<GuestPayload>,
+    ) -> wasmtime::Result<Resource<DynInputStream>> {
+        let stream: DynInputStream = Box::new(self.table.get(&payload)?.stream());
+        Ok(self.table.push(stream)?)
     }
 }
 

@@ -8,7 +8,7 @@ use cwasi_vm::engine::VmError;
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use super::bindings::cwasi::calls::{calls, context, types};
+use super::bindings::cwasi::calls::{calls, context, streams, types};
 use super::calls::define as define_lists;
 use super::exports::Exports;
 use super::look_up;
@@ -110,6 +110,7 @@ fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
     linker.allow_shadowing(true);
     look_up::define(&mut linker)?;
     types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    streams::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
     calls::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
     context::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
     define_lists(&mut linker)?;

@@ -2,13 +2,21 @@
 //! begins with `!stream` is read as a stream, in pieces; `!copy` is returned as a payload of the component's own.
 #![expect(missing_docs, reason = "generated")]
 
+use cwasi::calls::streams::stream_of;
 use cwasi::calls::types::Payload;
 use exports::cwasi::function::payload_handler::Guest;
 use wasi::io::streams::StreamError;
 
 wit_bindgen::generate!({
     path: "../../../../abi/wit",
-    world: "cwasi:function/payload-function",
+    inline: "
+        package tests:reader;
+
+        world reader {
+            include cwasi:function/payload-function@0.1.0;
+            import cwasi:calls/streams@0.1.0;
+        }
+    ",
     generate_all,
 });
 
@@ -35,7 +43,7 @@ fn sum(bytes: &[u8]) -> u64 {
 
 /// Length, sum, and the number of pieces.
 fn streamed(payload: &Payload) -> Result<String, String> {
-    let stream = payload.stream();
+    let stream = stream_of(payload);
     let (mut length, mut total, mut pieces) = (0, 0, 0);
     loop {
         match stream.blocking_read(PIECE) {
