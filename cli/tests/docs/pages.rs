@@ -24,7 +24,7 @@ pub const NOT_RUN: [(&str, &str); 6] = [
 ];
 /// Marks such a block.
 const NOT_RUN_PREFIX: &str = "not-run:";
-/// Marks the command that compiles the file before it, which `e2e_languages` runs.
+/// Marks the command that compiles the file before it, which `e2e_languages` and `e2e_component_languages` run.
 const BUILD: &str = "build";
 
 /// What a block is for the tests.
@@ -50,6 +50,11 @@ pub fn kind<'a>(block: &Block<'a>) -> BlockKind<'a> {
         _ if note.contains('.') => BlockKind::File(note),
         _ => BlockKind::Text,
     }
+}
+
+/// Whether the page's files are for compilers: other tests write them.
+pub fn is_built_elsewhere(page: &Page) -> bool {
+    page.blocks().iter().any(|block| block.note() == BUILD)
 }
 
 /// Whether a command of the page opens a shell beside a private containerd.

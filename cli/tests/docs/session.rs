@@ -10,7 +10,7 @@ use cwasi_testbed::paths::checkout;
 use tempfile::TempDir;
 
 use crate::expected::matches;
-use crate::pages::{BlockKind, kind};
+use crate::pages::{BlockKind, is_built_elsewhere, kind};
 use crate::shell::Shell;
 use crate::steps::{Step, of_script, on_screen, opens_a_shell, stays};
 
@@ -88,13 +88,14 @@ impl Session {
 
     /// Runs the page's blocks.
     pub fn run(&mut self, page: &Page) {
+        let builds = is_built_elsewhere(page);
         for block in page.blocks() {
             let first = block.line + 1;
             match kind(&block) {
                 BlockKind::Console => self.steps(page, &on_screen(block.text, first)),
                 BlockKind::Commands => self.steps(page, &of_script(block.text, first)),
-                BlockKind::File(name) => self.write(name, block.text),
-                BlockKind::NotRun(_) | BlockKind::Text => {}
+                BlockKind::File(name) if !builds => self.write(name, block.text),
+                BlockKind::File(_) | BlockKind::NotRun(_) | BlockKind::Text => {}
             }
         }
     }
@@ -107,7 +108,11 @@ impl Session {
     fn write(&mut self, name: &str, text: &str) {
         let folder = self.shell().run("pwd", false, |_| true).printed;
         let path = Path::new(folder.trim()).join(name);
+        assert!(!path.is_symlink(), "{name} is a file of the checkout, which no page may change");
         fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let parent = path.parent().unwrap().canonicalize().unwrap();
+        let inside = self.folder.path().canonicalize().unwrap();
+        assert!(parent.starts_with(inside), "{name} would be in the checkout");
         fs::write(path, text).unwrap();
     }
 
