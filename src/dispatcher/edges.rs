@@ -203,7 +203,9 @@ impl Edge {
     }
 
     fn report(mut self, caller: &str) -> EdgeReport {
-        self.record_untimed();
+        if !self.latency.is_empty() {
+            self.record_untimed();
+        }
         EdgeReport {
             caller: caller.to_owned(),
             module: self.module,
@@ -286,5 +288,10 @@ mod tests {
         assert!(report.latency_sum_ns < (calls + 3) * last, "{report:?}");
         assert!(report.latency_sum_ns > (calls + 3) * 100, "{report:?}");
         assert!(edges.times(number), "a report begins again");
+        // No latency is better than a wrong one.
+        edges.count_at(number, 1, Ok(1), None);
+        let reports = edges.take();
+        assert_eq!((reports[0].calls, reports[0].latency_sum_ns), (1, 0));
+        assert!(reports[0].latency_ns.is_empty());
     }
 }

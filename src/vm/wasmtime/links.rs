@@ -76,10 +76,11 @@ impl Links {
         Ok(())
     }
 
-    /// After an invocation: counts the calls that have not gone through the host.
+    /// After an invocation: counts the calls that have not gone through the host. The first call of the next one does.
     pub(super) fn end(&mut self, mut store: impl AsContextMut, binding: &Binding) {
         for counter in self.parts.iter_mut().flat_map(|part| &mut part.counters) {
             counter.report(&mut store, binding);
+            counter.begin_again(&mut store);
         }
     }
 
@@ -135,6 +136,12 @@ impl Counter {
         self.reported = calls;
         if since > 0 {
             let _counted = serve::<Direct, 2>(binding, [self.number, since]);
+        }
+    }
+    /// Counts from 0 on. All calls are reported.
+    fn begin_again(&mut self, store: impl AsContextMut) {
+        if self.reported > 0 && self.calls.set(store, Val::I64(0)).is_ok() {
+            self.reported = 0;
         }
     }
 }

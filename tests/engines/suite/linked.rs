@@ -97,7 +97,7 @@ fn each_linked_call_is_counted_once() {
         assert_eq!(instance.call("sum", &[calls], &mut host), Ok(Some(sum)));
         let [entered, timed, all] = counts.take();
         assert_eq!((entered, all), (0, calls.cast_unsigned()));
-        assert!(timed >= all / 64, "{timed} of {all} timed");
+        assert!(timed >= all.div_ceil(64), "{timed} of {all} timed");
     }
     // A recorded trace has the first ones.
     counts.0.borrow_mut().is_traced = true;
