@@ -4,7 +4,7 @@
 //! A wrapper counts each call and calls the callee. Most calls need no more. The others go through
 //! [`linked`](crate::embedded::linked), which also reports the calls before it:
 //!
-//! - one of 64, so that its time stands for theirs;
+//! - the first of an invocation and one of 64, so that their times stand for the others';
 //! - those that have spans: the first of an invocation in a recorded trace;
 //! - all, if a module passes buffers, which need a frame for each call; or if a module is dispatched to, whose
 //!   unread responses are copied before it runs again.
