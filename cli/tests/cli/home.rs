@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use cwasi_config::{DEFAULT_ENGINE, Engine};
+use cwasi_testbed::engines;
 use cwasi_testbed::scene::{guests_dir, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
@@ -30,12 +31,11 @@ impl Home {
         for folder in ["bin", "run", "data"] {
             fs::create_dir(home.path(folder)).unwrap();
         }
-        let built = Path::new(env!("CARGO_BIN_EXE_cwasi")).parent().unwrap();
         let needed = PROGRAMS.into_iter().chain(DEFAULT_ENGINE.programs());
         let others = Engine::ALL.into_iter().filter(|engine| *engine != DEFAULT_ENGINE);
-        let others = others.flat_map(Engine::programs).filter(|it| built.join(it).exists());
+        let others = others.flat_map(Engine::programs).filter(|it| engines::program(it).exists());
         for program in needed.chain(others) {
-            link(&built.join(program), &home.path("bin").join(program));
+            link(&engines::program(program), &home.path("bin").join(program));
         }
         if geteuid().is_root() {
             for folder in ["", "run", "data"] {

@@ -26,8 +26,10 @@ mod workflows;
 
 use std::process::{Command, Output};
 
+use cwasi_testbed::engines::tested_program;
+
 fn cwasi() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi"));
+    let mut command = Command::new(tested_program(env!("CARGO_BIN_EXE_cwasi")));
     command.env_remove("CONTAINERD_ADDRESS").env_remove("CONTAINERD_NAMESPACE");
     command
 }

@@ -1,12 +1,10 @@
 //! Clients that send too much, too slowly or too many requests.
 
-use std::process::Command;
-
 use http_body_util::Full;
 use hyper::Request;
 
 use crate::client::{ask, raw, run, send};
-use crate::{Gateway, exposed, scene};
+use crate::{Gateway, cwasi, exposed, scene};
 
 #[test]
 fn long_requests_and_stalled_clients_are_refused() {
@@ -67,10 +65,7 @@ fn overload_is_answered_with_429_and_no_request_is_lost() {
 
 #[test]
 fn a_gateway_for_other_hosts_needs_to_know_its_clients() {
-    let output = Command::new(env!("CARGO_BIN_EXE_cwasi"))
-        .args(["gateway", "--listen", "0.0.0.0:0"])
-        .output()
-        .unwrap();
+    let output = cwasi().args(["gateway", "--listen", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("--token-file") && error.contains("--allow-anonymous"), "{error}");

@@ -9,7 +9,7 @@ use hyper::Request;
 
 use crate::client::{Answer, ask, run, send};
 use crate::receiver::{Receiver, closed};
-use crate::{Gateway, exposed, scene};
+use crate::{Gateway, cwasi, exposed, scene};
 
 /// Asks for a callback.
 fn defer(to: SocketAddr, function: &str, url: &str, body: &str) -> Answer {
@@ -96,11 +96,8 @@ fn a_gateway_that_ended_loses_no_callback() {
     wait_for("the answer to be stored", || {
         (file("answer").exists() && !file("call").exists()).then_some(())
     });
-    let second = std::process::Command::new(env!("CARGO_BIN_EXE_cwasi"))
-        .args(["gateway", "--listen", "127.0.0.1:0"])
-        .args(arguments)
-        .output()
-        .unwrap();
+    let second =
+        cwasi().args(["gateway", "--listen", "127.0.0.1:0"]).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(second.status.code() == Some(69) && said.contains("another gateway uses it"), "{said}");
     first.kill();

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
+use cwasi_testbed::engines::tested_program;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::Scene;
 use nix::sys::signal::{Signal, kill};
@@ -30,6 +31,10 @@ use nix::unistd::Pid;
 /// The runtime's program, built with this one.
 fn shim() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_cwasi")).with_file_name("containerd-shim-cwasi-v1")
+}
+
+fn cwasi() -> Command {
+    Command::new(tested_program(env!("CARGO_BIN_EXE_cwasi")))
 }
 
 fn scene(name: &str) -> Scene {
@@ -81,7 +86,7 @@ impl Gateway {
         let cache = directory.path().join("cache");
         let text = format!("state_dir = {state:?}\ncache_dir = {cache:?}\n{more}");
         std::fs::write(&config, text).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_cwasi"))
+        let mut process = cwasi()
             .args(["gateway", "--listen", "127.0.0.1:0", "--namespace", &scene.namespace])
             .arg("--config")
             .arg(&config)

@@ -1,12 +1,10 @@
 //! Web pages of other origins, and names that lead to the gateway.
 
-use std::process::Command;
-
 use http_body_util::Full;
 use hyper::Request;
 
 use crate::client::{Answer, run, send};
-use crate::{Gateway, exposed, scene};
+use crate::{Gateway, cwasi, exposed, scene};
 
 const APP: &str = "https://app.example";
 const TOKEN: &str = "correct horse battery";
@@ -100,7 +98,7 @@ fn an_origin_with_a_path_and_a_host_with_a_port_are_refused() {
         ("--cors-origin", "https://app.example/", "write an origin as browsers do"),
         ("--allowed-host", "gateway.example:80", "without a port"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cwasi"));
+        let mut command = cwasi();
         let output = command.args(["gateway", option, value]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && text.contains(said), "{text}");

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::engines;
 use crate::paths::ContainerdVersion;
 use crate::ready::Ready;
 
@@ -29,7 +30,7 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts one that finds the runtime in the folder `programs`.
+    /// Starts one that finds the runtime in the folder `programs`, or in the one of [`engines::PROGRAMS_VARIABLE`].
     ///
     /// # Errors
     /// When set-up or the build is missing, or containerd does not start.
@@ -60,7 +61,7 @@ impl Containerd {
         }
         let mut guard = Command::new(&program)
             .args(["guard", "--containerd", version.name(), "--programs"])
-            .arg(programs)
+            .arg(engines::programs(programs))
             .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -102,6 +102,8 @@ fn start(
 fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
     let (dir, bin_dir) = (&ready.dir, &ready.bin_dir);
     let mut path = vec![programs.to_owned(), bin_dir.clone(), paths::runc_dir()?];
+    // An engine that tests find nowhere else ([`engines::PROGRAMS_VARIABLE`]).
+    path.extend(std::env::current_exe()?.parent().map(Path::to_owned));
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let log = fs::File::options().create(true).append(true).open(ready.log())?;
     // Not waited for through `Child`: `reap` waits for every child of this process.
