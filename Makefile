@@ -18,7 +18,7 @@ WASMEDGE ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -45,6 +45,10 @@ test: ## Every test, end to end on a private containerd included; but test-vm's,
 
 soak: setup-tests ## The fault suite for MINUTES=n (30) on three containerds, SEED=n to repeat one: target/soak
 	@scripts/soak.sh $(or $(MINUTES),30) $(SEED)
+
+test-static: setup-tests setup-static guests ## End-to-end tests with static programs: calls, components, exec
+	@scripts/build.sh -p cwasi-testbed
+	@scripts/test.sh --static
 
 test-vm: setup-tests ## Tests in virtual machines with cgroup v2 (QEMU without KVM, minutes; TEST=name for one)
 	@scripts/vm.sh $(TEST)
@@ -106,6 +110,9 @@ arm64: setup-lint ## Type-check everything for 64-bit ARM
 
 miri: setup-lint ## Undefined behaviour in the guest SDK
 	@scripts/miri.sh
+
+setup-arm64:
+	@scripts/setup.sh --arm64
 
 setup-lint:
 	@scripts/setup.sh --lint

@@ -10,6 +10,8 @@ ARM64_KERNEL=linux-image-cloud-arm64
 # Dependencies that neither the linker nor the machine's programs use.
 ARM64_UNUSED='(systemd|udev|coreutils|initramfs-tools-core|klibc-utils)_*'
 
+arm64_is_there() { [ "$(cat "$ARM64_DIR/VERSION" 2>/dev/null)" = "${ARM64_DEBS[*]}" ]; }
+
 # Unpacks the packages and all that they depend on, from a mirror for that architecture.
 unpack_arm64() {
     local deb apt=(private_apt apt-get -o APT::Architecture=arm64 -o APT::Architectures=arm64)

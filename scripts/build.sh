@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Builds the programs of a node side by side: the runtime, `cwasi`, and wasmtime's compiler.
 #
-#   build.sh [--release] [--wasmedge] [--static | --target TARGET] [-p PACKAGE…]
+#   build.sh [--release] [--wasmedge] [--static | --target TARGET] [--without-compiler] [-p PACKAGE…]
 #
 #   --release    optimized, into target/release; without it into target/debug
 #   --wasmedge   the program of WasmEdge as well, which has to be installed (setup.sh --wasmedge)
 #   --static     programs that need no library of the machine that they run on: target/ARCH-unknown-linux-musl/PROFILE
-#   --target     for another architecture: target/TARGET/PROFILE
+#   --target     for another architecture: target/TARGET/PROFILE. aarch64-unknown-linux-musl: static programs for 64-bit
+#                ARM (setup.sh --arm64)
+#   --without-compiler
+#                all but wasmtime's compiler, which takes as long as the others
 #   -p PACKAGE   a package of the root workspace besides, such as the test bed's
 #
 # The compiler is a workspace of its own (compiler/Cargo.toml says why), which is built in target/compiler.
@@ -15,7 +18,7 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/static.sh"
 cd "$CHECKOUT"
 
-options=() packages=() profile=debug target='' has_wasmedge=''
+options=() packages=() profile=debug target='' has_wasmedge='' has_compiler=yes
 while [ $# -gt 0 ]; do
     case $1 in
     --release)
@@ -31,24 +34,30 @@ while [ $# -gt 0 ]; do
         target=${2:?--target wants a target of Rust}
         shift
         ;;
+    --without-compiler) has_compiler='' ;;
     -p)
         packages+=(-p "${2:?-p wants a package}")
         shift
         ;;
-    *) die "unknown argument $1: use --release, --static, --target TARGET, --wasmedge or -p PACKAGE" ;;
+    *) die "unknown argument $1: use --release, --static, --target TARGET, --wasmedge, --without-compiler or -p PACKAGE" ;;
     esac
     shift
 done
 [ -z "$target" ] || options+=(--target "$target")
-if [ "$target" = "$STATIC_TARGET" ]; then
+if [[ $target == *-musl ]]; then
     [ -z "$has_wasmedge" ] || die "WasmEdge is a shared library: it cannot be part of a static program"
-    static_environment
+    static_environment "$target"
 fi
 programs=$TARGET_DIR/${target:+$target/}$profile
 
 cargo build "${options[@]}" --bins -p cwasi -p cwasi-cli "${packages[@]}"
+if [[ $target == *-musl ]]; then
+    static_check "$programs"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi}
+fi
+[ -n "$has_compiler" ] || exit 0
 cargo build "${options[@]}" --manifest-path compiler/Cargo.toml --target-dir "$TARGET_DIR/compiler"
 compiler=$TARGET_DIR/compiler/${programs#"$TARGET_DIR"/}/cwasi-compiler
+[[ $target != *-musl ]] || static_check "$compiler"
 # Shim and command look for it beside themselves. In one step: a running program cannot be written to.
 if ! [ "$compiler" -ef "$programs/cwasi-compiler" ]; then
     ln -f "$compiler" "$programs/cwasi-compiler.new" 2>/dev/null || cp "$compiler" "$programs/cwasi-compiler.new"

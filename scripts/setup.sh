@@ -14,6 +14,8 @@
 #   --check      only says what is missing (exit code 1 when something is)
 #   --wasmedge   the engine WasmEdge, and libclang, with which its bindings are made
 #   --static     what `build.sh --static` needs: musl for C, and Rust's standard library with it
+#   --arm64      what static programs for 64-bit ARM need, and the machine that tests them: a C compiler, Rust's standard
+#                library, and Debian's packages
 #   --tests      what the tests need: WasmEdge, further packages, two more containerds (one is built, with Go), Valkey,
 #                NSD, a registry of images
 #   --languages  the same, and the toolchains of the languages in docs/languages.md and docs/components.md
@@ -27,6 +29,7 @@ source "$CHECKOUT/scripts/languages.sh"
 source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/scripts/containerd.sh"
 source "$CHECKOUT/scripts/static.sh"
+source "$CHECKOUT/scripts/arm64-packages.sh"
 source "$CHECKOUT/scripts/tools.sh"
 
 WASMEDGE_VERSION=0.14.1
@@ -60,6 +63,7 @@ missing_packages() {
         [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null || echo libclang-dev
     fi
     [ -z "$wants_static" ] || command -v musl-gcc >/dev/null || echo musl-tools
+    [ -z "$wants_arm64" ] || missing_cross_compiler
 }
 
 wasmedge_is_there() {
@@ -142,20 +146,27 @@ install_rust() {
     rustup toolchain install "$channel" --profile minimal -c rustfmt -c clippy "${RUST_TARGETS[@]/#/--target=}" --no-self-update >&2
 }
 
+missing_musl() {
+    [ -z "$wants_static" ] || static_is_there "$STATIC_TARGET" || echo "$STATIC_TARGET"
+    [ -z "$wants_arm64" ] || static_is_there "$STATIC_ARM64" || echo "$STATIC_ARM64"
+}
+
+# install_musl TARGET…
 install_musl() {
     command -v rustup >/dev/null || die "static programs need rustup (https://rustup.rs)"
-    say "installing Rust's standard library for $STATIC_TARGET"
-    (cd "$CHECKOUT" && rustup target add "$STATIC_TARGET" >&2)
+    say "installing Rust's standard library for $*"
+    (cd "$CHECKOUT" && rustup target add "$@" >&2)
 }
 
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_wasmedge=; wants_static=; wants_tests=; wants_languages=; wants_video=; wants_tools=; wants_browser=
+check=; wants_wasmedge=; wants_static=; wants_arm64=; wants_tests=; wants_languages=; wants_video=; wants_tools=; wants_browser=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
     --wasmedge) wants_wasmedge=yes ;;
     --static) wants_static=yes ;;
+    --arm64) wants_arm64=yes ;;
     --tests)
         wants_tests=yes
         wants_wasmedge=yes
@@ -172,7 +183,7 @@ for argument in "$@"; do
         wants_wasmedge=yes
         ;;
     --browser) wants_browser=yes ;;
-    *) die "unknown argument $argument: use --browser, --check, --languages, --lint, --static, --tests, --video, --wasmedge or none" ;;
+    *) die "unknown argument $argument: use --arm64, --browser, --check, --languages, --lint, --static, --tests, --video, --wasmedge or none" ;;
     esac
 done
 [ -z "$wants_tests" ] || UNPACKED+=("${UNPACKED_FOR_TESTS[@]}")
@@ -191,10 +202,11 @@ if [ -n "$wants_tools" ]; then
     tools=$(missing_tools)
     toolchains=$(missing_toolchains)
 fi
-musl=
-if [ -n "$wants_static" ] && ! static_is_there; then musl="standard library for $STATIC_TARGET"; fi
+musl=$(missing_musl)
+arm64=
+if [ -n "$wants_arm64" ] && ! arm64_is_there; then arm64="${ARM64_DEBS[*]} $ARM64_KERNEL"; fi
 
-if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$toolchains$musl" ]; then
+if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$toolchains$musl$arm64" ]; then
     say "set-up: everything is there"
     exit 0
 fi
@@ -207,7 +219,8 @@ if [ -n "$wasmedge" ]; then
         "Debian 13, with low priority: $TRIXIE_SOURCE, $TRIXIE_PIN" >&2
 fi
 [ -z "$rust" ] || printf '      toolchain: %s\n' "$rust" >&2
-[ -z "$musl" ] || printf '      toolchain: %s\n' "$musl" >&2
+[ -z "$musl" ] || printf '      standard library for %s\n' "$(echo $musl)" >&2
+[ -z "$arm64" ] || printf '      unpacked below %s, not installed: %s\n' "$ARM64_DIR" "$arm64" >&2
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
 [ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2
 [ -z "$toolchains" ] || printf '      for checks: %s\n' "$(echo $toolchains)" >&2
@@ -227,7 +240,9 @@ if [ -n "$packages" ]; then
 fi
 [ -z "$wasmedge" ] || install_wasmedge
 [ -z "$rust" ] || install_rust
-[ -z "$musl" ] || install_musl
+# shellcheck disable=SC2086 # one word per target
+[ -z "$musl" ] || install_musl $musl
+[ -z "$arm64" ] || unpack_arm64
 [ -z "$unpack" ] || unpack_missing
 [ -z "$containerd_2" ] || install_containerd_2
 [ -z "$languages" ] || install_languages

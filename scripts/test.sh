@@ -3,11 +3,23 @@
 #
 # The end-to-end tests start a containerd each and take it down when they end, however they end.
 # `test.sh NAME…` runs only the named test targets of the runtime, for example `test.sh e2e_run`; `test.sh --build` runs
-# none.
+# none. `test.sh --static` runs a few end-to-end tests with static programs (setup.sh --static), after a build.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
 cd "$CHECKOUT"
+
+# Wasmtime's compiler is that of the other tests: a second one takes as long to build as all else here.
+if [ "${1-}" = --static ]; then
+    source "$CHECKOUT/scripts/static.sh"
+    "$CHECKOUT/scripts/build.sh" --static --without-compiler
+    say "testing static programs"
+    export CWASI_TEST_PROGRAMS=$STATIC_PROGRAMS/debug
+    cargo test --test e2e_calls
+    cargo test --test e2e_components -- a_component_runs_as_any_user
+    cargo test --test e2e_exec -- restrictions_of_the_container
+    exit
+fi
 
 "$CHECKOUT/scripts/guests.sh"
 say "building the runtime and the test bed"

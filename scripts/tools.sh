@@ -39,7 +39,11 @@ missing_toolchains() {
 missing_check_packages() {
     command -v shellcheck >/dev/null || echo shellcheck
     command -v c++ >/dev/null || echo "g++"
-    # On such a machine the ordinary compiler is the one.
+    missing_cross_compiler
+}
+
+# On such a machine the ordinary compiler is the one.
+missing_cross_compiler() {
     [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-gcc >/dev/null || echo "$ARM64_PACKAGES"
 }
 
