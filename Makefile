@@ -15,6 +15,8 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi
 # WASMEDGE=yes builds and installs the program of the optional engine; `make install` also does when it was built before.
 WASMEDGE ?=
+# ARM64=yes: the image of nodes is for 64-bit ARM as well.
+ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
@@ -59,14 +61,15 @@ test-kubernetes: setup-tests setup-static ## Tests on a Kubernetes cluster of tw
 test-collector: setup-tests guests ## Exported traces through an OpenTelemetry Collector, which the first run builds
 	@scripts/collector.sh
 
-node-image: ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release, WASMEDGE=yes)
-	@scripts/setup.sh --static $(if $(WASMEDGE),--wasmedge)
+node-image: ## The image from which deploy/kubernetes installs: target/cwasi-node.tar (PROFILE=release, ARM64=yes, WASMEDGE=yes)
+	@scripts/setup.sh --static $(if $(ARM64),--arm64) $(if $(WASMEDGE),--wasmedge)
 	@scripts/build.sh --static $(RELEASE)
+	@$(if $(ARM64),scripts/build.sh --target aarch64-unknown-linux-musl $(RELEASE))
 	@$(if $(WASMEDGE),cargo build $(RELEASE) -p cwasi-sandbox-wasmedge)
 	cargo build -p cwasi-testbed
-	@PROFILE=$(PROFILE) WASMEDGE=$(WASMEDGE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
+	@PROFILE=$(PROFILE) ARM64=$(ARM64) WASMEDGE=$(WASMEDGE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
 
-test-arm64: setup-lint setup-tests guests ## Build for 64-bit ARM, and a smoke test in an emulated machine
+test-arm64: setup-arm64 setup-tests guests ## Static programs for 64-bit ARM, and a smoke test in an emulated machine
 	cargo build -p cwasi-testbed
 	@scripts/test-arm64.sh
 

@@ -1,11 +1,10 @@
-# Debian's packages for 64-bit ARM: what the runtime is linked with, and what a machine with it needs. Sourced.
+# Debian's packages for 64-bit ARM: what static programs are linked with, and what a machine with them needs. Sourced.
 
-source "$CHECKOUT/scripts/tools.sh"
 ARM64_DIR=$STATE_DIR/arm64
 ARM64_ROOT=$ARM64_DIR/root
 ARM64_LIBRARIES=/usr/lib/aarch64-linux-gnu
 # Beside their dependencies.
-ARM64_DEBS=(libc6-dev libseccomp-dev libwasmedge-dev busybox-static containerd runc)
+ARM64_DEBS=(libseccomp-dev busybox-static containerd runc)
 ARM64_KERNEL=linux-image-cloud-arm64
 # Dependencies that neither the linker nor the machine's programs use.
 ARM64_UNUSED='(systemd|udev|coreutils|initramfs-tools-core|klibc-utils)_*'
@@ -15,7 +14,6 @@ arm64_is_there() { [ "$(cat "$ARM64_DIR/VERSION" 2>/dev/null)" = "${ARM64_DEBS[*
 # Unpacks the packages and all that they depend on, from a mirror for that architecture.
 unpack_arm64() {
     local deb apt=(private_apt apt-get -o APT::Architecture=arm64 -o APT::Architectures=arm64)
-    [ ! -e "$ARM64_DIR/VERSION" ] || return 0
     rm -rf "$ARM64_DIR"
     mkdir -p "$ARM64_ROOT/usr"/{bin,lib,sbin} "$ARM64_DIR/kernel"
     for folder in bin lib sbin; do ln -s "usr/$folder" "$ARM64_ROOT/$folder"; done
@@ -34,20 +32,8 @@ unpack_arm64() {
         *) dpkg-deb --fsys-tarfile "$deb" | tar --extract --keep-directory-symlink --directory "$ARM64_ROOT" ;;
         esac
     done
-    mkdir "$ARM64_DIR/engine"
-    ln -s "$ARM64_ROOT$ARM64_LIBRARIES"/libwasmedge.so* "$ARM64_DIR/engine/"
     rm -rf "${ARM64_ROOT:?}"/usr/share "$ARM64_ROOT/usr/lib"/{systemd,modules,firmware} "$ARM64_DIR"/kernel/usr "$APT_PRIVATE"
     echo "${ARM64_DEBS[*]}" >"$ARM64_DIR/VERSION"
-}
-
-# For cargo: the linker, and the libraries of that architecture. The engine's headers are this machine's, of the same
-# version; its library has a folder of its own, because the engine's crate makes that a search path of the compiler.
-arm64_environment() {
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C link-arg=--sysroot=$ARM64_ROOT"
-    export WASMEDGE_LIB_DIR=$ARM64_DIR/engine
-    export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$ARM64_ROOT
-    export PKG_CONFIG_LIBDIR=$ARM64_ROOT$ARM64_LIBRARIES/pkgconfig LIBSECCOMP_LIB_PATH=$ARM64_ROOT$ARM64_LIBRARIES
 }
 
 # The libraries that a program for 64-bit ARM loads, those of libraries and the dynamic linker included: their paths in a

@@ -6,7 +6,7 @@
 # power is cut when the test says "cut", and it boots again with the same disk.
 #
 #   vm.sh NAME…                   each test in a machine of its own; without a name, all of tests/vm
-#   VM_ARCH=aarch64 vm.sh smoke   the same on 64-bit ARM, with the runtime that is built for it here
+#   VM_ARCH=aarch64 vm.sh smoke   the same on 64-bit ARM, with the static programs that are built for it here
 #
 # A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. One with "# needs:
 # units" has `cwasi` and the units of deploy/systemd. One with "# needs: kubelet" has a kubelet, which is
@@ -39,7 +39,8 @@ x86_64)
     ;;
 aarch64)
     source "$CHECKOUT/scripts/arm64-packages.sh"
-    PROGRAMS_DIR=$TARGET_DIR/$ARM64/debug
+    source "$CHECKOUT/scripts/static.sh"
+    PROGRAMS_DIR=$TARGET_DIR/$STATIC_ARM64/${PROFILE:-debug}
     KERNEL=$ARM64_DIR/kernel
     DEBIAN_PROGRAMS=("$ARM64_ROOT"/usr/bin/{containerd,ctr,containerd-shim-runc-v2} "$ARM64_ROOT/usr/sbin/runc")
     BUSYBOX=$ARM64_ROOT/usr/bin/busybox

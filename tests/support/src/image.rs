@@ -100,7 +100,22 @@ impl Rootfs {
     /// # Errors
     /// When `out` cannot be written.
     pub fn write(self, reference: &str, start: &Start, out: &Path) -> Result<()> {
-        write_layers(vec![Layer::gzip(&self.tar.into_inner()?)?], reference, start, out)
+        self.write_for(Arch::default(), reference, start, out)
+    }
+
+    /// The same, of programs for this architecture.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_for(
+        self,
+        architecture: Arch,
+        reference: &str,
+        start: &Start,
+        out: &Path,
+    ) -> Result<()> {
+        let layers = vec![Layer::gzip(&self.tar.into_inner()?)?];
+        Image { os: Os::Linux, architecture, layers }.write(reference, start, out)
     }
 }
 
@@ -252,7 +267,7 @@ impl Image {
             PlatformBuilder::default().os(self.os).architecture(self.architecture).build()?;
         let mut entry = descriptor(MediaType::ImageManifest, &manifest)?;
         entry.set_platform(Some(platform));
-        entry.set_annotations(Some([(NAME_ANNOTATION.into(), reference.into())].into()));
+        let entry = named(entry, reference);
         let index = ImageIndexBuilder::default()
             .schema_version(2u32)
             .media_type(MediaType::ImageIndex)
@@ -268,6 +283,12 @@ impl Image {
         }
         fs::write(out, archive.into_inner()?).with_context(|| format!("write {}", out.display()))
     }
+}
+
+/// An archive's entry that is an image of this name.
+pub(crate) fn named(mut entry: Descriptor, reference: &str) -> Descriptor {
+    entry.set_annotations(Some([(NAME_ANNOTATION.into(), reference.into())].into()));
+    entry
 }
 
 fn config(start: &Start) -> Result<Config> {
@@ -289,13 +310,13 @@ fn header(kind: tar::EntryType, mode: u32) -> tar::Header {
     header
 }
 
-fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, bytes: &[u8]) -> Result<()> {
+pub(crate) fn append(archive: &mut tar::Builder<Vec<u8>>, name: &str, bytes: &[u8]) -> Result<()> {
     let mut header = header(tar::EntryType::Regular, 0o644);
     header.set_size(bytes.len() as u64);
     archive.append_data(&mut header, name, bytes).with_context(|| format!("add {name}"))
 }
 
-fn descriptor(media_type: MediaType, blob: &[u8]) -> Result<Descriptor> {
+pub(crate) fn descriptor(media_type: MediaType, blob: &[u8]) -> Result<Descriptor> {
     let digest: Sha256Digest = sha256(blob).parse().context("a digest of our own")?;
     Ok(DescriptorBuilder::default()
         .media_type(media_type)
@@ -304,7 +325,7 @@ fn descriptor(media_type: MediaType, blob: &[u8]) -> Result<Descriptor> {
         .build()?)
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 

@@ -24,6 +24,7 @@ pub mod engines;
 pub mod guard;
 pub mod http_server;
 pub mod image;
+pub mod image_index;
 pub mod kills;
 pub mod languages;
 pub mod leaks;

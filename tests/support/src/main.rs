@@ -8,7 +8,8 @@ use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Rootfs, Start, write_module_image};
-use cwasi_testbed::{guard, nodes, paths::ContainerdVersion};
+use cwasi_testbed::{guard, image_index, nodes, paths::ContainerdVersion};
+use oci_spec::image::Arch;
 
 #[derive(Parser)]
 #[command(about = "Image archives and private containerds for CWASI's tests and demo")]
@@ -31,8 +32,21 @@ enum Verb {
         /// A symbolic link as TARGET:INSIDE.
         #[arg(long = "link")]
         links: Vec<String>,
+        /// Architecture of the programs in it, as images name it (amd64, arm64); by default this machine's.
+        #[arg(long)]
+        architecture: Option<String>,
         #[command(flatten)]
         start: StartArguments,
+    },
+    /// Join image archives of several architectures into one with an index.
+    ImageIndex {
+        /// Archive to write.
+        out: PathBuf,
+        /// Image name.
+        reference: String,
+        /// The archives, one for each architecture.
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
     },
     /// Write an image archive whose layer is a WebAssembly module.
     ModuleImage {
@@ -120,7 +134,7 @@ impl From<StartArguments> for Start {
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().verb {
-        Verb::Image { out, reference, files, links, start } => {
+        Verb::Image { out, reference, files, links, architecture, start } => {
             let mut rootfs = Rootfs::default();
             for file in files {
                 let (host, inside) = file.split_once(':').context("--file wants HOST:INSIDE")?;
@@ -131,7 +145,12 @@ fn main() -> Result<ExitCode> {
                     link.split_once(':').context("--link wants TARGET:INSIDE")?;
                 rootfs.link(target, inside)?;
             }
-            rootfs.write(&reference, &start.into(), &out)?;
+            let architecture =
+                architecture.map_or_else(Arch::default, |name| Arch::from(name.as_str()));
+            rootfs.write_for(architecture, &reference, &start.into(), &out)?;
+        }
+        Verb::ImageIndex { out, reference, archives } => {
+            image_index::join(&archives, &reference, &out)?;
         }
         Verb::ModuleImage { out, reference, wasm, media_type, start } => {
             write_module_image(&wasm, &media_type, &reference, &start.into(), &out)?;
