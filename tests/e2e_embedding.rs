@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use cwasi_testbed::edges::Edge;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::run::{Outcome, Run};
-use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
+use cwasi_testbed::scene::{Scene, guests_dir};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 const TEXTS: &str = "localhost/texts:test";
@@ -79,23 +80,8 @@ fn digest(scene: &Scene, image: &str) -> String {
 
 /// Mode and number of calls of an edge, once it is recorded.
 fn edge(scene: &Scene, caller: &str, callee: &str) -> (String, u64) {
-    let state = scene.containerd.ready().cwasi_state();
-    wait_for(&format!("the edge {caller} → {callee}"), || {
-        edge_files(&state).find_map(|path| {
-            let text = std::fs::read_to_string(path).ok()?;
-            let rows: serde_json::Value = serde_json::from_str(&text).ok()?;
-            let mut rows = rows.as_array()?.iter();
-            let row = rows.find(|row| row["caller"] == caller && row["callee"] == callee)?;
-            Some((row["mode"].as_str()?.to_owned(), row["calls"].as_u64()?))
-        })
-    })
-}
-
-/// Of groups that live and of those that ended.
-fn edge_files(state: &Path) -> impl Iterator<Item = PathBuf> {
-    let folder = |name: &str| std::fs::read_dir(state.join(name)).into_iter().flatten().flatten();
-    let living = folder("g").map(|group| group.path().join("edges.json"));
-    living.chain(folder("edges").map(|file| file.path()))
+    let edge = Edge::of(scene, caller, callee);
+    (edge.mode, edge.calls)
 }
 
 fn refused(outcome: &Outcome, parts: &[&str]) {

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
 use crate::placement::{Placement, pin_function};
@@ -88,10 +89,22 @@ impl<'a> Fixture<'a> {
     /// # Errors
     /// When it does not start.
     pub fn driver(&self, annotations: &[(&str, &str)]) -> Result<Driver> {
+        self.driver_of(annotations, |id| self.scene.guest(id, DRIVER))
+    }
+
+    /// As [`Self::driver`], of a container that takes jobs; `run` has its id.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn driver_of(
+        &self,
+        annotations: &[(&str, &str)],
+        run: impl FnOnce(&str) -> Run,
+    ) -> Result<Driver> {
         let number = self.drivers.get();
         self.drivers.set(number + 1);
         let id = format!("driver-{number}");
-        let mut run = self.scene.guest(&id, DRIVER).annotation("cwasi.workflow", WORKFLOW);
+        let mut run = run(&id).annotation("cwasi.workflow", WORKFLOW);
         for (key, value) in annotations {
             run = run.annotation(key, value);
         }

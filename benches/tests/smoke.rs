@@ -97,7 +97,12 @@ fn a_component_takes_turns_with_a_core_module() {
     let (output, report) = smoke(Path::new(PROGRAM), "component-", out.path());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    for case in ["component-64B-call", "component-2MiB-read-call", "component-100MiB-passed-call"] {
+    for case in [
+        "component-64B-call",
+        "component-2MiB-read-call",
+        "component-100MiB-passed-call",
+        "component-embedded-64B-call",
+    ] {
         let mut entries = report.iter().filter(|one| one["case"] == case);
         let entry = entries.find(|one| one["baseline"] == "core-module");
         assert!(entry.is_some_and(|one| one["ratio"].is_f64()), "{case}: {said}");

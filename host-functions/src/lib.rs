@@ -285,7 +285,8 @@ impl Host {
 
     /// The handler begins: the payload is in the guest's memory.
     pub fn handler_begins(&mut self) {
-        if self.times_handler {
+        // That of an embedded function begins later.
+        if self.times_handler && self.handler_began.is_none() {
             self.handler_began = Some(Instant::now());
         }
     }

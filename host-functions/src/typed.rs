@@ -35,18 +35,63 @@ impl Host {
         payload: OutgoingPayload<'_>,
         join: Option<Join>,
     ) -> Result<u32, Errno> {
-        if !self.running {
-            return Err(Errno::NotAvailable);
-        }
-        if self.calls.is_full() {
-            return Err(Errno::TooManyHandles);
-        }
+        self.check_start()?;
         let checked = check_target(target).map_err(CallError::from);
         let call = match checked.and_then(|()| self.check_call(payload.len())) {
             Ok(()) => self.start_checked(target, payload, join)?,
             Err(error) => InFlight::Ended(Err(error)),
         };
         Ok(self.calls.insert(call))
+    }
+
+    /// Checks that a call can be started now.
+    ///
+    /// # Errors
+    /// As [`Self::start_call`].
+    pub fn check_start(&self) -> Result<(), Errno> {
+        if !self.running {
+            return Err(Errno::NotAvailable);
+        }
+        if self.calls.is_full() {
+            return Err(Errno::TooManyHandles);
+        }
+        Ok(())
+    }
+
+    /// Keeps the end of a call for [`Self::wait_for`], which takes its handle. [`Self::check_start`] has allowed it.
+    pub fn keep_ended(&mut self, ended: CallResult) -> u32 {
+        self.calls.insert(InFlight::Ended(ended.map(boxed)))
+    }
+
+    /// Index of the embedded module that serves a call of `target`; `None` if another mode does ([`Self::call`]). The
+    /// context is then that of the callee `name` gives, and [`Self::end_embedded`] follows unless the guest traps.
+    ///
+    /// # Errors
+    /// The call may not be made.
+    pub fn begin_embedded<'a>(
+        &mut self,
+        target: &str,
+        length: u64,
+        name: impl FnOnce(usize) -> &'a str,
+    ) -> Result<Option<usize>, CallError> {
+        check_target(target)?;
+        self.check_call(length)?;
+        let callee = self.dispatch.embedded(target, length, self.context.deadline)?;
+        if let Some(callee) = callee {
+            self.enter_embedded(name(callee));
+        }
+        Ok(callee)
+    }
+
+    /// Ends the call of [`Self::begin_embedded`].
+    ///
+    /// # Errors
+    /// The call's, or that the response is above the limit.
+    pub fn end_embedded(&mut self, ended: CallResult) -> CallResult {
+        self.leave_embedded();
+        let length = ended.as_ref().ok().map(Payload::len);
+        let within_limits = self.dispatch.embedded_ended(length);
+        ended.and_then(|response| within_limits.map(|()| response))
     }
 
     /// Waits until one of the calls `handles` has ended, at most until `until`. Returns its index and end, and frees

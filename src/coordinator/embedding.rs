@@ -81,21 +81,18 @@ pub async fn discover(
     if root.foreign.is_empty() && annotations.embed.is_empty() {
         return Ok(Embedding::default());
     }
-    if root.is_component {
-        let why = "the function is a component, which embeds no modules";
-        let refused = annotations.embed.iter().map(|wish| (wish.module.clone(), why.to_owned()));
-        return Ok(Embedding { refused: refused.collect(), ..Embedding::default() });
-    }
     let failed = |problem: String| EmbeddingError { problems: vec![problem] };
     let images = store.images().await.map_err(failed)?;
     let mut deployments = store.deployments().await.map_err(failed)?;
     // A function's own container is no reason for trust.
     deployments.retain(|one| one.container != container);
+    // A component has one engine on every node.
+    let engine = if root.is_component { Engine::Wasmtime } else { node.engine };
     let caller = EmbeddingCaller {
         identity,
         workflow: &annotations.workflow,
         trust: &annotations.trust,
-        engine: annotations.engine.unwrap_or(node.engine),
+        engine: annotations.engine.unwrap_or(engine),
     };
     let mut walk = Walk {
         store,

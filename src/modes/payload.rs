@@ -64,6 +64,18 @@ pub enum Payload {
 }
 
 impl Payload {
+    /// Copies bytes that may go anywhere: few as they are, many into a segment, of `pool` while that may lend.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn copy_of(bytes: &[u8], pool: Option<&SegmentPool>) -> Result<Self, SegmentError> {
+        if bytes.len() <= INLINE_MAX {
+            return Ok(Self::Inline(bytes.to_vec()));
+        }
+        let lendable = pool.and_then(|pool| pool.lendable_copy_of(bytes));
+        lendable.map_or_else(|| Segment::copy_of(bytes), Ok).map(Self::Segment)
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -1,7 +1,8 @@
 //! A handler's input and end, and the trait of handlers that take payloads themselves. Runs in a worker.
 
 use cwasi_host_functions::Host;
-use cwasi_modes::Payload;
+use cwasi_modes::pool::SegmentPool;
+use cwasi_modes::{CallError, CallResult, Payload};
 use cwasi_sys::segment::Segment;
 
 use crate::ends::Trap;
@@ -40,6 +41,27 @@ pub enum HandlerOutcome<'a> {
     Exited(u32),
     /// The guest trapped, or returned pointers outside its memory.
     Trapped(Trap),
+}
+
+/// How the invocation of an embedded function ends: as its call does, or with the reason why its caller traps.
+pub type CalleeEnd = Result<CallResult, String>;
+
+impl HandlerOutcome<'_> {
+    /// The end of an embedded function's invocation. A response in its memory is copied, as [`Payload::copy_of`] does.
+    ///
+    /// # Errors
+    /// Its trap or exit, which is its caller's trap.
+    pub fn ended(self, pool: Option<&SegmentPool>) -> CalleeEnd {
+        Ok(match self {
+            Self::Answered(bytes) => Payload::copy_of(bytes, pool)
+                .map_err(|error| CallError::Internal { message: error.to_string() }),
+            Self::InPlace(segment) => Ok(Payload::Segment(segment)),
+            Self::Returned(response) => Ok(response),
+            Self::Failed(message) => Err(CallError::Failed { message }),
+            Self::Exited(code) => return Err(format!("it called exit({code})")),
+            Self::Trapped(trap) => return Err(trap.reason),
+        })
+    }
 }
 
 /// The handler of a component, which takes and returns payloads. A core module's speaks the protocol of this file.

@@ -7,6 +7,7 @@ mod artifacts;
 mod calls;
 mod containers;
 mod embedded;
+mod embedders;
 mod faults;
 mod http;
 mod nodes;

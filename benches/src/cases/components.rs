@@ -23,7 +23,11 @@ use crate::turns::{Contestant, take};
 pub const CALLS: Group = Group {
     name: "components",
     about: "one function calls a component",
-    cases: |_| CASES.map(|case| format!("{}-call", case.name())).to_vec(),
+    cases: |_| {
+        let mut names = CASES.map(|case| format!("{}-call", case.name())).to_vec();
+        names.push(format!("{EMBEDDED}-call"));
+        names
+    },
     run: run_calls,
 };
 
@@ -40,6 +44,13 @@ const COMPONENTS: [(&str, &str); 2] =
     [("component-touch-none", "touch_none"), ("component-touch-all", "touch_all")];
 /// The component behind HTTP, which answers every request with the same bytes.
 const HELLO: (&str, &str) = ("component-hello", "hello");
+/// The component that takes jobs.
+const DRIVER: &str = "driver";
+/// The case of a component that calls what it embeds, and the name by which it does.
+const EMBEDDED: &str = "component-embedded-64B";
+const INSIDE: &str = "inside";
+/// Name of the side that makes the same call in mode local.
+const LOCAL: &str = "local";
 /// Name of the core module's side in the report.
 const CORE_MODULE: &str = "core-module";
 /// Parts that a case of HTTP is cut into, for taking turns.
@@ -93,7 +104,19 @@ fn run_calls(session: &mut Session, wanted: &[String]) -> Result<()> {
             session.case(&[entry], |session| measure_calls(session, &fixture, case));
         }
     }
+    let entry = format!("{EMBEDDED}-call");
+    if wanted.contains(&entry) {
+        session.case(&[entry], |session| measure_embedded(session, &fixture));
+    }
     Ok(())
+}
+
+/// An image with the component `guest`.
+fn image(fixture: &Fixture<'_>, name: &str, guest: &str) -> Result<String> {
+    let path = component_guest(guest);
+    let module = std::fs::read(&path)
+        .with_context(|| format!("{}: make guests builds it", path.display()))?;
+    Ok(fixture.scene.import_module(name, &module))
 }
 
 /// Starts a component as a secondary.
@@ -102,10 +125,7 @@ fn start(
     (name, guest): (&str, &str),
     annotations: &[(&str, &str)],
 ) -> Result<()> {
-    let path = component_guest(guest);
-    let module = std::fs::read(&path)
-        .with_context(|| format!("{}: make guests builds it", path.display()))?;
-    let image = fixture.scene.import_module(name, &module);
+    let image = image(fixture, name, guest)?;
     let mut run = fixture
         .scene
         .image(&image, name)
@@ -144,6 +164,44 @@ fn measure_calls(session: &mut Session, fixture: &Fixture<'_>, case: Case) -> Re
         Session::turns_text(turns)
     );
     session.report.add_calls(&case.name(), &conditions, &measured);
+    Ok(())
+}
+
+/// A component calls a component and a core module that it embeds, and the component in mode local.
+fn measure_embedded(session: &mut Session, fixture: &Fixture<'_>) -> Result<()> {
+    let case = CASES[0];
+    let turns = session.effort.turns(case.size);
+    let driver = image(fixture, "component-driver", DRIVER)?;
+    let (local, guest) = COMPONENTS[0];
+    let component = image(fixture, local, guest)?;
+    let (_, module) = TOUCH_NONE;
+    let module =
+        fixture.scene.import_module(module, &crate::fixture::guest(&session.programs, module)?);
+    let mut contestants = Vec::new();
+    for (name, inside) in [("ours", Some(component)), (CORE_MODULE, Some(module)), (LOCAL, None)] {
+        let wish = inside.as_ref().map(|image| format!("{INSIDE}={image}"));
+        let annotations = match &wish {
+            Some(wish) => vec![("cwasi.embed", wish.as_str()), ("cwasi.mode", "embedded")],
+            None => Vec::new(),
+        };
+        let driver = fixture
+            .driver_of(&annotations, |id| fixture.scene.image(&driver, id).args(["/m.wasm"]))?;
+        let callee = if wish.is_some() { INSIDE } else { local };
+        fixture.place(&driver, &[local], Placement::Default)?;
+        contestants.push(Contestant {
+            name,
+            side: driver.side,
+            job: case.job(callee, turns.block),
+        });
+    }
+    let measured = take(contestants, turns)?;
+    let conditions = format!(
+        "64 B payload, a list of bytes, from a component to a component with `payload-handler` that it embeds; to a \
+         core module that it embeds; or to the same component in mode local, with a fresh instance for each request; \
+         what is embedded keeps its instance as long as its caller; {}",
+        Session::turns_text(turns)
+    );
+    session.report.add_calls(EMBEDDED, &conditions, &measured);
     Ok(())
 }
 

@@ -254,7 +254,7 @@ impl Default for Report {
 /// A fan-out of copies whose receivers are one process.
 pub const UDS_COPY_ONE: &str = "uds-copy-one";
 /// Baselines with entries of their own; others stand in the conditions of these.
-const LISTED: [&str; 9] = [
+const LISTED: [&str; 10] = [
     "uds-copy",
     "uds-pingpong",
     "http-loopback",
@@ -264,6 +264,7 @@ const LISTED: [&str; 9] = [
     "rust",
     "sealed",
     "core-module",
+    "local",
 ];
 
 /// What took part besides, for the conditions of an entry with `baseline`.

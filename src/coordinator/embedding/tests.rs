@@ -68,6 +68,11 @@ fn store() -> Store {
 }
 
 async fn found(root: &str, embed: &[&str]) -> Result<Embedding, EmbeddingError> {
+    found_on(Engine::Wasmtime, root, embed).await
+}
+
+/// On a node with this engine.
+async fn found_on(engine: Engine, root: &str, embed: &[&str]) -> Result<Embedding, EmbeddingError> {
     let root = module::check(&wat::parse_str(root).unwrap(), "root").unwrap();
     let wish = |text: &&str| match text.split_once('=') {
         Some((module, image)) => {
@@ -82,7 +87,7 @@ async fn found(root: &str, embed: &[&str]) -> Result<Embedding, EmbeddingError> 
     };
     let identity =
         Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
-    let node = NodeSettings { spanning: &[], engine: Engine::Wasmtime };
+    let node = NodeSettings { spanning: &[], engine };
     discover(&store(), &root, &annotations, &identity, "own", node).await
 }
 
@@ -177,4 +182,19 @@ async fn a_component_is_called_and_not_linked() {
     let imports = r#"(module (import "x" "f" (func)))"#;
     let error = found(imports, &embed[..1]).await.unwrap_err().to_string();
     assert!(error.contains("is a component, whose functions no module can import"), "{error}");
+}
+
+#[tokio::test]
+async fn a_component_embeds_what_it_calls() {
+    let root = r#"(component (instance $i) (export "wasi:cli/run@0.2.6" (instance $i)))"#;
+    let embed = ["called=reg/called", "x=reg/component", "y=reg/server", "low=reg/low"];
+    // It runs in wasmtime on every node, and so does what it embeds.
+    for engine in Engine::ALL {
+        let all = found_on(engine, root, &embed).await.unwrap();
+        assert_eq!(names(&all), ["called", "x"]);
+        assert!(all.refused["y"].contains("what serves HTTP"), "{:?}", all.refused);
+        assert!(all.refused["low"].contains("exports no `cwasi_alloc`"), "{:?}", all.refused);
+    }
+    let all = found_on(Engine::Wasmedge, "(module)", &embed[1..2]).await.unwrap();
+    assert!(all.refused["x"].contains("is a component, for wasmtime"), "{:?}", all.refused);
 }

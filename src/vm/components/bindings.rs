@@ -3,7 +3,11 @@
 wasmtime::component::bindgen!({
     path: "../../../abi/wit",
     world: "cwasi:function/stream-imports",
-    imports: { default: trappable },
+    imports: {
+        "cwasi:calls/calls.call": async | trappable,
+        "cwasi:calls/calls.start": async | trappable,
+        default: trappable,
+    },
     require_store_data_send: true,
     with: {
         "wasi:io": wasmtime_wasi::p2::bindings::io,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cwasi_abi::Errno;
 use cwasi_host_functions::{Host, Level};
-use cwasi_modes::{CallError, OutgoingPayload, Payload};
+use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_wire::envelope::Join;
 use wasmtime::StoreContextMut;
@@ -32,7 +32,10 @@ pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     let mut functions = linker.instance(TYPES)?;
     functions.func_wrap("[constructor]payload", new_payload)?;
     functions.func_wrap("[method]payload.read", read)?;
-    linker.instance(CALLS)?.func_wrap("call-bytes", call_bytes)
+    linker.instance(CALLS)?.func_wrap_async("call-bytes", |store, params| {
+        // Also a fiber, which an embedded component may have to wait in.
+        Box::new(call_bytes(store, params))
+    })
 }
 
 fn new_payload(
@@ -53,16 +56,32 @@ fn read(
     Ok((store.data().table.get(&payload)?.read(offset, length.min(READ_MAX)),))
 }
 
-fn call_bytes(
+async fn call_bytes(
     mut store: StoreContextMut<'_, State>,
     (target, payload): (String, WasmList<u8>),
 ) -> wasmtime::Result<(Called<PassedList<'static>>,)> {
-    let mut host = std::mem::take(&mut store.data_mut().host);
-    let payload = OutgoingPayload::Bytes(payload.as_le_slice(&store));
-    let ended = host.with(|host| host.call(&target, payload).map_err(call_error));
-    store.data_mut().host = host;
-    let ended = ended.unwrap_or_else(|| Err(host_failed()));
+    let length = payload.as_le_slice(&store).len() as u64;
+    let ended = match store.data_mut().begin_embedded(&target, length) {
+        Ok(None) => call_elsewhere(&mut store, &target, &payload),
+        Ok(Some(callee)) => {
+            let payload = lists::keep(payload.as_le_slice(&store))?;
+            store.data_mut().run_embedded(callee, &payload).await?.map_err(call_error)
+        }
+        Err(error) => Err(call_error(error)),
+    };
     Ok((ended.map(|response| GuestPayload(response).read(0, u64::MAX)),))
+}
+
+fn call_elsewhere(
+    store: &mut StoreContextMut<'_, State>,
+    target: &str,
+    payload: &WasmList<u8>,
+) -> Called<Payload> {
+    let mut host = std::mem::take(&mut store.data_mut().host);
+    let payload = OutgoingPayload::Bytes(payload.as_le_slice(&*store));
+    let ended = host.with(|host| host.call(target, payload).map_err(call_error));
+    store.data_mut().host = host;
+    ended.unwrap_or_else(|| Err(host_failed()))
 }
 
 impl State {
@@ -72,8 +91,54 @@ impl State {
         done.unwrap_or_else(|| Err(host_failed()))
     }
 
+    /// The embedded function that serves a call of `target`, which then begins; `None` if another mode serves it.
+    fn begin_embedded(&mut self, target: &str, length: u64) -> Result<Option<usize>, CallError> {
+        let Self { host, callees, .. } = self;
+        if callees.is_empty() {
+            return Ok(None);
+        }
+        let begun =
+            host.with(|host| host.begin_embedded(target, length, |callee| callees.name(callee)));
+        begun.unwrap_or_else(|| Err(internal()))
+    }
+
+    /// Runs the call that has begun. A trap of the callee is the caller's.
+    async fn run_embedded(
+        &mut self,
+        callee: usize,
+        payload: &Payload,
+    ) -> wasmtime::Result<CallResult> {
+        let Self { host, callees, .. } = self;
+        let ended = callees.handle(callee, payload, host).await;
+        let ended = ended.map_err(|reason| {
+            wasmtime::Error::msg(format!("in embedded {}: {reason}", callees.name(callee)))
+        })?;
+        let ended = host.with(|host| host.end_embedded(ended));
+        Ok(ended.unwrap_or_else(|| Err(internal())))
+    }
+
     fn push(&mut self, payload: Payload) -> wasmtime::Result<Resource<GuestPayload>> {
         Ok(self.table.push(GuestPayload(payload))?)
+    }
+
+    /// The handle of a started call that an embedded function has served; `None` if another mode serves it.
+    async fn start_embedded(
+        &mut self,
+        target: &str,
+        payload: &Payload,
+    ) -> wasmtime::Result<Called<Option<u32>>> {
+        if self.callees.is_empty() {
+            return Ok(Ok(None));
+        }
+        if let Err(error) = self.with_host(|host| host.check_start().map_err(refused)) {
+            return Ok(Err(error));
+        }
+        let ended = match self.begin_embedded(target, payload.len()) {
+            Ok(None) => return Ok(Ok(None)),
+            Ok(Some(callee)) => self.run_embedded(callee, payload).await?,
+            Err(error) => Err(error),
+        };
+        Ok(self.with_host(|host| Ok(Some(host.keep_ended(ended)))))
     }
 
     /// A response as the guest gets it.
@@ -133,15 +198,19 @@ impl streams::Host for State {
 }
 
 impl calls::Host for State {
-    fn call(
+    async fn call(
         &mut self,
         target: String,
         payload: Resource<GuestPayload>,
     ) -> wasmtime::Result<Called<Resource<GuestPayload>>> {
-        let GuestPayload(payload) = self.table.get(&payload)?;
-        let payload = payload.clone();
-        let ended =
-            self.with_host(|host| host.call(&target, payload.outgoing()).map_err(call_error));
+        let GuestPayload(payload) = self.table.get(&payload)?.clone();
+        let ended = match self.begin_embedded(&target, payload.len()) {
+            Ok(None) => {
+                self.with_host(|host| host.call(&target, payload.outgoing()).map_err(call_error))
+            }
+            Ok(Some(callee)) => self.run_embedded(callee, &payload).await?.map_err(call_error),
+            Err(error) => Err(call_error(error)),
+        };
         self.answered(ended)
     }
 
@@ -153,17 +222,26 @@ impl calls::Host for State {
         Err(replaced("call-bytes"))
     }
 
-    fn start(
+    async fn start(
         &mut self,
         target: String,
         payload: Resource<GuestPayload>,
         part: Option<calls::Part>,
     ) -> wasmtime::Result<Called<Resource<StartedCall>>> {
         let payload = self.table.get(&payload)?.0.clone();
-        let started = self.with_host(|host| {
-            let join = part.map(join).transpose()?;
-            host.start_call(&target, payload.outgoing(), join).map_err(refused)
-        });
+        // A part is handled together with others, and an embedded function cannot wait for them.
+        let embedded = match part {
+            Some(_) => Ok(None),
+            None => self.start_embedded(&target, &payload).await?,
+        };
+        let started = match embedded {
+            Ok(Some(handle)) => Ok(handle),
+            Ok(None) => self.with_host(|host| {
+                let join = part.map(join).transpose()?;
+                host.start_call(&target, payload.outgoing(), join).map_err(refused)
+            }),
+            Err(error) => Err(error),
+        };
         Ok(match started {
             Ok(handle) => Ok(self.table.push(StartedCall(handle))?),
             Err(error) => Err(error),
@@ -240,7 +318,11 @@ fn replaced(function: &str) -> wasmtime::Error {
 }
 
 fn host_failed() -> types::CallError {
-    failed(Errno::Internal, "the host could not serve the call")
+    call_error(internal())
+}
+
+fn internal() -> CallError {
+    CallError::Internal { message: "the host could not serve the call".to_owned() }
 }
 
 fn join(part: calls::Part) -> Called<Join> {

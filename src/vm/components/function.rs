@@ -12,9 +12,12 @@ use cwasi_wasi::SocketNetwork;
 use cwasi_wire::control::Entry;
 use wasmtime::Config;
 
+use super::callees::{Callees, EmbeddedFunction};
 use super::instance::ComponentInstance;
+use super::lent_host::LentHost;
 use super::program::ComponentProgram;
 use super::requests::Outgoing;
+use super::runtime::lend;
 use super::wasi::WasiSettings;
 
 /// What the engine knows of a component's container.
@@ -30,8 +33,7 @@ pub struct ComponentOptions {
     pub scans_pages: bool,
 }
 
-/// A loaded component.
-#[derive(Debug)]
+/// A loaded component, with the functions that it embeds.
 pub struct ComponentFunction {
     program: Rc<ComponentProgram>,
     memory_max: Option<u64>,
@@ -40,6 +42,14 @@ pub struct ComponentFunction {
     outgoing: Option<Outgoing>,
     /// What WASI has for the last spec.
     wasi: RefCell<Option<(InstanceSpec, Rc<WasiSettings>)>>,
+    /// In the order in which the dispatcher knows them.
+    embedded: Rc<[EmbeddedFunction]>,
+}
+
+impl std::fmt::Debug for ComponentFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ComponentFunction").field("program", &self.program).finish_non_exhaustive()
+    }
 }
 
 impl ComponentFunction {
@@ -56,13 +66,21 @@ impl ComponentFunction {
         let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
         let outgoing =
             program.sends_requests.then(|| Outgoing::new(network.as_ref(), log)).transpose()?;
-        Ok(Self { program, memory_max, network, outgoing, wasi: RefCell::default() })
+        let (wasi, embedded) = (RefCell::default(), Rc::default());
+        Ok(Self { program, memory_max, network, outgoing, wasi, embedded })
     }
 
-    /// Called first in each forked process. From then on the program is never dropped: wasmtime would close its files,
+    /// One that embeds these functions, in the order in which the dispatcher knows them.
+    #[must_use]
+    pub fn embedding(self, embedded: Vec<EmbeddedFunction>) -> Self {
+        Self { embedded: embedded.into(), ..self }
+    }
+
+    /// Called first in each forked process. From then on no program is ever dropped: wasmtime would close its files,
     /// whose numbers have other owners here.
     pub fn forked(&self) {
         std::mem::forget(Rc::clone(&self.program));
+        std::mem::forget(Rc::clone(&self.embedded));
     }
 
     /// Checks that an invocation can call `entry`.
@@ -92,8 +110,19 @@ impl ComponentFunction {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<ComponentInstance, VmError> {
+        lend(host, async |host| self.make(spec, host).await)?
+    }
+
+    /// [`Self::instantiate`] while another component runs, or none.
+    pub(super) async fn make(
+        &self,
+        spec: &InstanceSpec,
+        host: &mut LentHost,
+    ) -> Result<ComponentInstance, VmError> {
+        let callees = Callees::new(&self.embedded, spec.pool.as_ref());
         let limits = (self.memory_max, spec.pool.clone());
-        ComponentInstance::new(&self.program, &*self.settings(spec)?, limits, host)
+        let settings = self.settings(spec)?;
+        ComponentInstance::new(&self.program, &settings, limits, callees, host).await
     }
 
     fn settings(&self, spec: &InstanceSpec) -> Result<Rc<WasiSettings>, VmError> {

@@ -1,5 +1,4 @@
 //! One instance of a component. Runs in a worker.
-#![expect(unsafe_code, reason = "lends the host for the time of a call")]
 
 use std::rc::Rc;
 
@@ -19,13 +18,14 @@ use wasmtime::{Store, Trap as WasmTrap};
 use wasmtime_wasi::I32Exit;
 use wasmtime_wasi_http::WasiHttpCtx;
 
+use super::callees::Callees;
 use super::http;
 use super::lent_host::LentHost;
 use super::lists::{self, PassedList, ReturnedList};
 use super::memory_limit::MemoryLimit;
 use super::program::ComponentProgram;
 use super::resources::GuestPayload;
-use super::runtime::{EndedTasks, block_on};
+use super::runtime::{EndedTasks, lend};
 use super::state::State;
 use super::stdio::Tail;
 use super::wasi::WasiSettings;
@@ -66,31 +66,30 @@ impl std::fmt::Debug for ComponentInstance {
 }
 
 impl ComponentInstance {
-    pub(super) fn new(
+    pub(super) async fn new(
         program: &Rc<ComponentProgram>,
         settings: &WasiSettings,
         (memory_max, pool): (Option<u64>, Option<SegmentPool>),
-        host: &mut Host,
+        callees: Callees,
+        host: &mut LentHost,
     ) -> Result<Self, VmError> {
         let stderr = Tail::default();
         let (wasi, rules) = settings.context(&stderr)?;
         let requests = settings.requests(rules.as_ref());
         let limit = MemoryLimit::new(memory_max);
-        let (host_slot, mut table) = (LentHost::default(), ResourceTable::new());
+        let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES_MAX);
-        let http = WasiHttpCtx::new();
-        let state = State { host: host_slot, wasi, http, requests, table, limit, rules };
+        let (host_slot, http) = (LentHost::default(), WasiHttpCtx::new());
+        let state = State { host: host_slot, callees, wasi, http, requests, table, limit, rules };
         let mut store = Store::new(&program.engine, state);
         store.set_hostcall_fuel(CALL_BYTES_MAX);
         if memory_max.is_some() {
             store.limiter(|state| &mut state.limit);
         }
-        // SAFETY:
-        // - taken back below, whatever instantiation returns; a panic ends the worker.
-        unsafe { store.data_mut().host.lend(host) };
-        let made = block_on(program.instance.instantiate_async(&mut store));
-        store.data_mut().host.take_back();
-        let instance = made?.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
+        store.data_mut().host = std::mem::take(host);
+        let made = program.instance.instantiate_async(&mut store).await;
+        *host = std::mem::take(&mut store.data_mut().host);
+        let instance = made.map_err(|error| VmError::Instantiate { reason: reason(&error) })?;
         let program = Rc::clone(program);
         let (takes_http, _ended_tasks) = (true, EndedTasks);
         Ok(Self { program, store, _ended_tasks, instance, stderr, takes_http, pool })
@@ -103,11 +102,11 @@ impl ComponentInstance {
     }
 
     /// Calls an entry.
-    fn call<Params, Return>(
+    async fn call<Params, Return>(
         &mut self,
         (entry, name): (&ComponentExportIndex, &str),
         params: Params,
-        host: &mut Host,
+        host: &mut LentHost,
     ) -> Result<Return, GuestStop>
     where
         Params: ComponentNamedList + Lower,
@@ -118,24 +117,23 @@ impl ComponentInstance {
             let function = instance.get_typed_func::<Params, Return>(&mut *store, entry)?;
             function.call_async(&mut *store, params).await
         })
+        .await
     }
 
     /// Runs the component to the end of one call.
-    fn run<T>(
+    async fn run<T>(
         &mut self,
         name: &str,
-        host: &mut Host,
+        host: &mut LentHost,
         call: impl AsyncFnOnce(&mut Store<State>) -> wasmtime::Result<T>,
     ) -> Result<T, GuestStop> {
         let Self { store, pool, .. } = self;
+        // An embedded function that this call calls has the same pool.
         lists::use_pool(pool.clone());
-        // SAFETY:
-        // - taken back below, whatever the call returns; a panic ends the worker.
-        unsafe { store.data_mut().host.lend(host) };
-        let ended = block_on(call(&mut *store));
-        store.data_mut().host.take_back();
+        store.data_mut().host = std::mem::take(host);
+        let ended = call(&mut *store).await;
+        *host = std::mem::take(&mut store.data_mut().host);
         let trapped = |reason: String| GuestStop::Trapped(Trap { export: name.to_owned(), reason });
-        let ended = ended.map_err(|error| trapped(error.to_string()))?;
         ended.map_err(|error| match error.downcast_ref::<I32Exit>() {
             Some(exit) => GuestStop::Exited(exit.0.cast_unsigned()),
             None => trapped(reason(&error)),
@@ -161,63 +159,70 @@ impl ComponentInstance {
         Ok(Ok(payload))
     }
 
-    fn handle_whole(
+    async fn handle_whole(
         &mut self,
         payload: &Payload,
-        host: &mut Host,
+        host: &mut LentHost,
     ) -> Result<Result<Payload, String>, GuestStop> {
         let program = Rc::clone(&self.program);
         let exports = &program.exports;
-        let came_by_http = host.value(HTTP_METHOD).is_some_and(|method| !method.is_empty());
+        let mut method = || host.with(|host| host.value(HTTP_METHOD)).flatten();
+        let came_by_http =
+            exports.incoming_handler.is_some() && method().is_some_and(|it| !it.is_empty());
         let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
         if let Some(entry) = &exports.incoming_handler
             && self.takes_http
             && (came_by_http || is_only_http)
         {
-            return self.handle_http(entry, payload, host);
+            return self.handle_http(entry, payload, host).await;
         }
         if let Some(entry) = &exports.payload_handler {
             let params = (self.push(payload)?,);
-            let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
-                (entry, HANDLE_FUNCTION),
-                params,
-                host,
-            )?;
+            let (ended,) = self
+                .call::<_, Handled<Resource<GuestPayload>>>((entry, HANDLE_FUNCTION), params, host)
+                .await?;
             return self.taken(ended);
         }
         let entry = exports.handler.as_ref();
         let entry = entry.ok_or_else(|| unusable("the component handles groups only"))?;
-        let (ended,) = self.call::<_, Handled<ReturnedList>>(
-            (entry, HANDLE_FUNCTION),
-            (PassedList::of(payload),),
-            host,
-        )?;
+        let params = (PassedList::of(payload),);
+        let (ended,) =
+            self.call::<_, Handled<ReturnedList>>((entry, HANDLE_FUNCTION), params, host).await?;
         Ok(ended.map(|ReturnedList(response)| response))
     }
 
-    fn handle_http(
+    async fn handle_http(
         &mut self,
         entry: &ComponentExportIndex,
         payload: &Payload,
-        host: &mut Host,
+        host: &mut LentHost,
     ) -> Result<Result<Payload, String>, GuestStop> {
         let body = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
-        let request = match http::request(host, body) {
+        let no_host = || unusable("the host is gone");
+        let request = match host.with(|host| http::request(host, body)).ok_or_else(no_host)? {
             Ok(request) => request,
             Err(error) => return Ok(Err(format!("the request's head is invalid: {error}"))),
         };
         let instance = self.instance;
-        let answer = self.run(HANDLE_FUNCTION, host, async |store| {
-            http::handle(store, instance, entry, request).await
-        })?;
-        Ok(answer.map(|response| Payload::Inline(http::answered(host, response))))
+        let answer = self
+            .run(HANDLE_FUNCTION, host, async |store| {
+                http::handle(store, instance, entry, request).await
+            })
+            .await?;
+        match answer {
+            Ok(response) => {
+                let body = host.with(|host| http::answered(host, response)).ok_or_else(no_host)?;
+                Ok(Ok(Payload::Inline(body)))
+            }
+            Err(text) => Ok(Err(text)),
+        }
     }
 
-    fn handle_parts(
+    async fn handle_parts(
         &mut self,
         expected: u32,
         parts: &[(u32, &Payload)],
-        host: &mut Host,
+        host: &mut LentHost,
     ) -> Result<Result<Payload, String>, GuestStop> {
         let program = Rc::clone(&self.program);
         let Some(entry) = &program.exports.group_handler else {
@@ -229,11 +234,10 @@ impl ComponentInstance {
             Ok(GroupPart { number: *number, payload: self.push(payload)? })
         };
         let parts = parts.iter().map(part).collect::<Result<Vec<_>, GuestStop>>()?;
-        let (ended,) = self.call::<_, Handled<Resource<GuestPayload>>>(
-            (entry, HANDLE_FUNCTION),
-            (expected, parts),
-            host,
-        )?;
+        let params = (expected, parts);
+        let (ended,) = self
+            .call::<_, Handled<Resource<GuestPayload>>>((entry, HANDLE_FUNCTION), params, host)
+            .await?;
         self.taken(ended)
     }
 
@@ -244,12 +248,45 @@ impl ComponentInstance {
             let reason = "no such export".to_owned();
             return CommandEnd::Trapped(Trap { export: RUN_FUNCTION.to_owned(), reason });
         };
-        match self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host) {
-            Ok((Ok(()),)) => CommandEnd::Exited(0),
-            Ok((Err(()),)) => CommandEnd::Exited(1),
-            Err(GuestStop::Exited(code)) => CommandEnd::Exited(code),
-            Err(GuestStop::Trapped(trap)) => CommandEnd::Trapped(trap),
+        let ended = lend(host, async |host| {
+            self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host).await
+        });
+        match ended {
+            Ok(Ok((Ok(()),))) => CommandEnd::Exited(0),
+            Ok(Ok((Err(()),))) => CommandEnd::Exited(1),
+            Ok(Err(GuestStop::Exited(code))) => CommandEnd::Exited(code),
+            Ok(Err(GuestStop::Trapped(trap))) => CommandEnd::Trapped(trap),
+            Err(error) => {
+                let (export, reason) = (RUN_FUNCTION.to_owned(), error.to_string());
+                CommandEnd::Trapped(Trap { export, reason })
+            }
         }
+    }
+
+    /// Runs its handler while another component runs, or none.
+    pub(super) async fn run_handler(
+        &mut self,
+        input: HandlerInput<'_>,
+        host: &mut LentHost,
+    ) -> HandlerOutcome<'static> {
+        let handled = match input {
+            HandlerInput::Whole(payload) => self.handle_whole(payload, host).await,
+            HandlerInput::Parts { expected, parts } => {
+                self.handle_parts(expected, parts, host).await
+            }
+        };
+        match handled {
+            Ok(Ok(response)) => HandlerOutcome::Returned(response),
+            Ok(Err(text)) => HandlerOutcome::Failed(failure_message(text.as_bytes())),
+            Err(GuestStop::Exited(code)) => HandlerOutcome::Exited(code),
+            Err(GuestStop::Trapped(trap)) => HandlerOutcome::Trapped(trap),
+        }
+    }
+
+    /// True if an embedded function of it has little memory left.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.store.data().callees.is_nearly_full()
     }
 
     /// Begins to keep the end of stderr.
@@ -265,16 +302,11 @@ impl ComponentInstance {
 
 impl PayloadHandler for ComponentInstance {
     fn handle(&mut self, input: HandlerInput<'_>, host: &mut Host) -> HandlerOutcome<'static> {
-        let handled = match input {
-            HandlerInput::Whole(payload) => self.handle_whole(payload, host),
-            HandlerInput::Parts { expected, parts } => self.handle_parts(expected, parts, host),
-        };
-        match handled {
-            Ok(Ok(response)) => HandlerOutcome::Returned(response),
-            Ok(Err(text)) => HandlerOutcome::Failed(failure_message(text.as_bytes())),
-            Err(GuestStop::Exited(code)) => HandlerOutcome::Exited(code),
-            Err(GuestStop::Trapped(trap)) => HandlerOutcome::Trapped(trap),
-        }
+        let ended = lend(host, async |host| self.run_handler(input, host).await);
+        ended.unwrap_or_else(|error| {
+            let (export, reason) = (HANDLE_FUNCTION.to_owned(), error.to_string());
+            HandlerOutcome::Trapped(Trap { export, reason })
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! The host of a worker, lent to the functions that a component imports while the component runs. Runs in a worker.
+//! The host of a worker, lent to the functions that a component imports while the component runs. A component that
+//! calls an embedded function lends it on: only the innermost one has it. Runs in a worker.
 #![expect(unsafe_code, reason = "lends a borrow through the engine")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +9,7 @@ use cwasi_host_functions::Host;
 
 /// The host while the component runs; `None` otherwise.
 #[derive(Debug, Default)]
-pub(super) struct LentHost(Option<NonNull<Host>>);
+pub struct LentHost(Option<NonNull<Host>>);
 
 // SAFETY:
 // - a worker has one thread, and its runtime runs every future on it: the pointer never reaches another one.
@@ -28,7 +29,7 @@ impl LentHost {
     }
 
     /// Runs a host function; `None` without a host, or after a panic, which is a bug of the host.
-    pub(super) fn with<T>(&mut self, run: impl FnOnce(&mut Host) -> T) -> Option<T> {
+    pub fn with<T>(&mut self, run: impl FnOnce(&mut Host) -> T) -> Option<T> {
         let mut host = self.0?;
         // SAFETY:
         // - `lend`'s caller takes it back before the borrow ends.

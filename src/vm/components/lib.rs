@@ -10,7 +10,9 @@
 //! - A fresh instance, store and WASI context for each request, unless the worker keeps the instance.
 
 mod bindings;
+mod callees;
 mod calls;
+mod embedded;
 mod exports;
 mod function;
 mod http;
@@ -19,6 +21,7 @@ mod lent_host;
 mod lists;
 mod look_up;
 mod memory_limit;
+mod one_thread;
 mod program;
 mod requests;
 mod resources;
@@ -28,6 +31,9 @@ mod state;
 mod stdio;
 mod wasi;
 
+pub use callees::{Callee, CalleeEnds, EmbeddedFunction, MakeCallee};
+pub use embedded::EmbeddedComponent;
 pub use function::{ComponentFunction, ComponentOptions};
 pub use instance::ComponentInstance;
+pub use lent_host::LentHost;
 pub use memory_limit::MemoryLimit;

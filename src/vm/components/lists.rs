@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
-use cwasi_abi::INLINE_MAX;
 use cwasi_modes::Payload;
 use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::segment::{Segment, SegmentError};
@@ -29,16 +28,12 @@ pub(super) fn use_pool(pool: Option<SegmentPool>) {
     POOL.set(pool);
 }
 
-/// Copies bytes of a component: few as they are, many into a segment, of the pool while that may lend.
+/// Copies bytes of a component, as [`Payload::copy_of`] does.
 ///
 /// # Errors
 /// When memory or descriptors run out.
 pub(super) fn keep(bytes: &[u8]) -> Result<Payload, SegmentError> {
-    if bytes.len() <= INLINE_MAX {
-        return Ok(Payload::Inline(bytes.to_vec()));
-    }
-    let lendable = POOL.with_borrow(|pool| pool.as_ref()?.lendable_copy_of(bytes));
-    lendable.map_or_else(|| Segment::copy_of(bytes), Ok).map(Payload::Segment)
+    POOL.with_borrow(|pool| Payload::copy_of(bytes, pool.as_ref()))
 }
 
 /// A `list<u8>` for a component.

@@ -1,7 +1,6 @@
 //! Which addresses a component's sockets may use: destinations of `cwasi.network`. Runs in a worker.
 //!
 //! wasmtime-wasi asks for each address before it is used.
-#![expect(unsafe_code, reason = "wasmtime-wasi wants rules that any thread may ask")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,19 +9,11 @@ use cwasi_vm::sockets::Sockets;
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::sockets::SocketAddrUse;
 
+use super::one_thread::OneThread;
+
 /// The rules of one component's sockets. Clones share what was looked up.
 #[derive(Clone, Debug)]
-pub(super) struct Rules(Arc<OneThread>);
-
-#[derive(Debug)]
-struct OneThread(Sockets);
-
-// SAFETY:
-// - a worker has one thread, and its runtime runs every future on it: no other one ever asks.
-unsafe impl Send for OneThread {}
-// SAFETY:
-// - as above.
-unsafe impl Sync for OneThread {}
+pub(super) struct Rules(Arc<OneThread<Sockets>>);
 
 impl Rules {
     pub(super) fn new(sockets: Sockets) -> Self {

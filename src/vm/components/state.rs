@@ -4,6 +4,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
+use super::callees::Callees;
 use super::lent_host::LentHost;
 use super::memory_limit::MemoryLimit;
 use super::requests::Requests;
@@ -11,6 +12,7 @@ use super::rules::Rules;
 
 pub(super) struct State {
     pub(super) host: LentHost,
+    pub(super) callees: Callees,
     pub(super) wasi: WasiCtx,
     pub(super) http: WasiHttpCtx,
     pub(super) requests: Requests,

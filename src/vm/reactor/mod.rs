@@ -18,7 +18,7 @@ pub use preallocation::Preallocation;
 use preallocation::is_paged;
 
 use super::engine::{GuestStop, Instance, Trap, no_memory};
-pub use super::handler::{HandlerInput, HandlerOutcome, PayloadHandler};
+pub use super::handler::{CalleeEnd, HandlerInput, HandlerOutcome, PayloadHandler};
 use cwasi_modes::Payload;
 
 /// Longest error text of a guest in bytes.

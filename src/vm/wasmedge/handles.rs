@@ -12,6 +12,8 @@ use wasmedge_sys::ffi;
 
 use cwasi_vm::engine::VmError;
 
+use super::engine_code::{EngineCode, check};
+
 macro_rules! owned {
     ($(#[$doc:meta])* $name:ident, $raw:ty, $delete:path) => {
         $(#[$doc])*
@@ -365,34 +367,4 @@ pub(super) unsafe fn text_of(string: ffi::WasmEdge_String) -> String {
     let bytes =
         unsafe { std::slice::from_raw_parts(string.Buf.cast::<u8>(), string.Length as usize) };
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A result of the engine that is not success.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct EngineCode(ffi::WasmEdge_Result);
-
-/// The engine's "a guest ended itself", which is no error.
-const TERMINATED: u32 = ffi::WasmEdge_ErrCode_Terminated;
-
-impl EngineCode {
-    /// True when the guest called `proc_exit`.
-    pub(super) fn is_exit(self) -> bool {
-        // SAFETY:
-        // - reads a value.
-        unsafe { ffi::WasmEdge_ResultGetCode(self.0) == TERMINATED }
-    }
-}
-
-impl std::fmt::Display for EngineCode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // SAFETY:
-        // - returns a NUL-terminated string constant of the library.
-        let text = unsafe { CStr::from_ptr(ffi::WasmEdge_ResultGetMessage(self.0)) };
-        f.write_str(&text.to_string_lossy())
-    }
-}
-
-/// `Ok` for success only: `WasmEdge_ResultOK` takes `proc_exit` for success too.
-pub(super) fn check(result: ffi::WasmEdge_Result) -> Result<(), EngineCode> {
-    if result.Code == ffi::WasmEdge_ErrCode_Success { Ok(()) } else { Err(EngineCode(result)) }
 }

@@ -7,7 +7,8 @@ use cwasi_abi::export;
 use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
 use wasmedge_sys::ffi;
 
-use super::handles::{EngineCode, ModuleInstance, check};
+use super::engine_code::{EngineCode, check};
+use super::handles::ModuleInstance;
 use super::memory::{self, RawMemory};
 use super::page_count::PageCount;
 use super::program::Part;

@@ -30,6 +30,7 @@
 
 mod code;
 pub mod compile;
+mod engine_code;
 pub mod fault_handlers;
 mod handles;
 mod host_function;

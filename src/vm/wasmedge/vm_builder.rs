@@ -6,11 +6,16 @@ use std::rc::Rc;
 use cwasi_abi::IMPORT_MODULE;
 use cwasi_host_functions::Host;
 
-use super::handles::{EngineCode, Executor, LoadFault, ModuleInstance, Store};
+use super::engine_code::EngineCode;
+use super::handles::{Executor, LoadFault, ModuleInstance, Store};
 use super::program::Part;
 use super::resources::InstanceResources;
 use cwasi_vm::engine::VmError;
 use cwasi_vm::trampoline;
+
+/// Why a start function's call of a linked function has trapped.
+const NO_LINKED_CALLS: &str = "with WasmEdge a start function cannot call linked functions; call them in \
+    `_initialize` or in an export, or set cwasi.engine=wasmtime";
 
 /// One module's instance, with its imported trampolines.
 #[derive(Debug)]
@@ -135,7 +140,7 @@ impl VmBuilder<'_> {
             .resources
             .binding
             .lend(self.host, || instantiate(&self.resources.executor, &store));
-        let instance = made.map_err(|fault| fault_error(&part.name, fault))?;
+        let instance = made.map_err(|fault| start_error(part, fault))?;
         for trampoline in &trampolines {
             trampoline
                 .set_table(trampoline::HOME_TABLE, instance.function(trampoline::HOME))
@@ -149,6 +154,16 @@ fn fault_error(name: &str, fault: LoadFault) -> VmError {
     match fault {
         LoadFault::Vm(error) => error,
         LoadFault::Code(code) => instantiate_error(name, &code.to_string()),
+    }
+}
+
+/// The error of a module whose start function may have called a linked function, which cannot return to it yet.
+fn start_error(part: &Part, fault: LoadFault) -> VmError {
+    match fault {
+        LoadFault::Code(code) if !part.links.is_empty() && code.is_uninitialized_element() => {
+            instantiate_error(&part.name, &format!("{code}: {NO_LINKED_CALLS}"))
+        }
+        fault => fault_error(&part.name, fault),
     }
 }
 

@@ -41,7 +41,10 @@ impl Instance for WasmtimeInstance {
     }
 
     fn is_nearly_full(&self) -> bool {
-        self.core().is_some_and(Instance::is_nearly_full)
+        match self {
+            Self::Core(core) => core.is_nearly_full(),
+            Self::Component(component) => component.is_nearly_full(),
+        }
     }
 
     fn memory(&self) -> &[u8] {

@@ -15,6 +15,8 @@ use super::{Wasmtime, page_map};
 
 /// Most native stack of guests in bytes: as much as Rust's and C's guests have in linear memory.
 const STACK: usize = 1 << 20;
+/// Native stack in bytes for the host functions that a component calls.
+const HOST_STACK: usize = 1 << 20;
 /// What wasmtime calls its memfds, as links of descriptors show it.
 const DATA_IMAGE: &str = "/memfd:wasm-memory-image";
 
@@ -22,6 +24,8 @@ const DATA_IMAGE: &str = "/memfd:wasm-memory-image";
 pub(super) fn runtime_settings(kind: Kind) -> Config {
     let mut config = settings(kind);
     config.max_wasm_stack(STACK);
+    // On the stack of a component also runs a core module that it calls embedded.
+    config.async_stack_size(2 * STACK + HOST_STACK);
     // Not from the cache's file: a process of a function could open the file for writing through its descriptor.
     config.force_memory_init_memfd(true);
     config

@@ -10,6 +10,7 @@ use cwasi_vm::trampoline::{Begun, Delivery, ENDED};
 use wasmtime::{Caller, ValRaw};
 
 use super::binding::{Binding, act, serve};
+use super::embedded_component;
 use super::stop::TooDeep;
 use super::vm::{Callee, CalleeBlocks, VmData, refresh_callee, refresh_own};
 
@@ -60,7 +61,7 @@ impl EmbeddedRun<'_> {
     ) -> wasmtime::Result<i32> {
         let part = caller.data().parts.get(self.index);
         if let Some(component) = part.and_then(|part| part.component.clone()) {
-            return component.borrow_mut().run(self.binding);
+            return embedded_component::run(&mut component.borrow_mut(), self.binding);
         }
         let Some(callee) = part.and_then(|part| part.callee.clone()) else {
             return Ok(Errno::Internal.code());

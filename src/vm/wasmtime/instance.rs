@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use cwasi_abi::export;
-use cwasi_components::MemoryLimit;
+use cwasi_components::{EmbeddedComponent, MemoryLimit};
 use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
 use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::huge::HUGE_PAGE;
@@ -17,7 +17,6 @@ use cwasi_wasi::{Wasi, WasiTemplate};
 use wasmtime::{Memory, Store, TypedFunc, Val};
 
 use super::binding::Binding;
-use super::embedded_component::EmbeddedComponent;
 use super::program::{Part, Program};
 use super::snapshot::Snapshot;
 use super::stop;
@@ -87,8 +86,10 @@ impl CoreInstance {
         };
         let mut parts = Vec::with_capacity(program.parts.len());
         for it in program.embedded() {
-            let component = it.component().map(Rc::clone).map(EmbeddedComponent::new);
-            let component = component.map(|component| Rc::new(RefCell::new(component)));
+            let component = it
+                .component()
+                .map(Rc::clone)
+                .map(|component| Rc::new(RefCell::new(EmbeddedComponent::new(component, None))));
             parts.push(PartData { component, ..part(embedded_wasi, it) });
         }
         parts.push(part(own_wasi, program.root()));

@@ -17,9 +17,11 @@
 
 mod any_instance;
 mod binding;
+mod callees;
 mod code_file;
 mod embedded;
 mod embedded_component;
+mod embedded_module;
 mod functions;
 mod instance;
 mod link_exports;
@@ -28,6 +30,7 @@ mod module;
 mod module_interface;
 mod page_map;
 mod program;
+mod program_code;
 mod snapshot;
 mod stop;
 mod vm;

@@ -115,7 +115,9 @@ impl PartLinks {
             let function = *functions.get(*number)?;
             callees.set(&mut store, place, Ref::Func(Some(function))).ok()?;
             let calls = instance.get_module_export(&mut store, calls)?.into_global()?;
-            counters.push(Counter { calls, number: u32::try_from(*number).ok()?, reported: 0 });
+            // Those of a start function have gone through the host.
+            let reported = calls.get(&mut store).i64().unwrap_or_default().cast_unsigned();
+            counters.push(Counter { calls, number: u32::try_from(*number).ok()?, reported });
         }
         let mut global = |place| instance.get_module_export(&mut store, place)?.into_global();
         Some(Self { mask: global(&exports.mask)?, running: global(&exports.running)?, counters })

@@ -14,12 +14,13 @@ use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::{EmbeddedModule, Entry};
 
 use super::any_instance::WasmtimeInstance;
+use super::callees;
 use super::code_file::{CodeFile, component, data_images};
 use super::instance::CoreInstance;
 use super::program::Program;
 use super::{Wasmtime, page_map};
 
-/// A loaded function: a core module with its embedded ones, or a component.
+/// A loaded function: a core module or a component, with what it embeds.
 #[derive(Debug)]
 pub struct WasmtimeModule(Loaded);
 
@@ -56,16 +57,13 @@ impl WasmtimeModule {
                     embedded_wasi: Rc::default(),
                 })
             }
-            Kind::Component if embedded.is_empty() => {
+            Kind::Component => {
                 let function = component(wasmtime, wasmtime.network.clone(), code.path)?;
+                let function = function.embedding(callees::load(wasmtime, embedded)?);
                 let images = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
                 let page_map = page_map::find().map(|(number, _)| number);
                 let descriptors = images.into_iter().chain(page_map).collect();
                 Loaded::Component { function, descriptors }
-            }
-            Kind::Component => {
-                let reason = "a component embeds no modules".to_owned();
-                return Err(VmError::Instantiate { reason });
             }
         }))
     }

@@ -11,29 +11,15 @@ use cwasi_vm::engine::VmError;
 use cwasi_vm::host_calls::binding::{Composition, LinkedImport};
 use cwasi_vm::interface::{self, ImportRules, ModuleInterface, PAGE_LEN, PAGES_MAX};
 use cwasi_vm::linked_calls::is_linked;
-use cwasi_wasmtime_artifact::Kind;
 use cwasi_wire::control::EmbeddedModule;
-use wasmtime::{
-    Caller, Enabled, Engine, FuncType, InstanceAllocationStrategy, InstancePre, Linker, Module,
-    ModuleExport, PoolingAllocationConfig, ValRaw,
-};
+use wasmtime::{Caller, Engine, FuncType, InstancePre, Linker, Module, ModuleExport, ValRaw};
 
-use super::code_file::{CodeFile, LoadedCode, component, data_images, runtime_settings};
+use super::code_file::{CodeFile, LoadedCode, data_images};
 use super::link_exports::{LinkExports, passes_buffers};
 use super::module_interface::interface_of;
+use super::program_code::{self, Loaded, last_with_imports};
 use super::vm::VmData;
 use super::{Wasmtime, embedded, functions, page_map};
-
-/// VMs at a time: one runs, one is made ahead.
-const VMS: u32 = 2;
-/// Most tables of a module in the pool.
-const TABLES: u32 = 4;
-/// Most elements of a table in the pool.
-const TABLE_ELEMENTS: usize = 100_000;
-/// Bytes of a memory, and of a table, that stay resident for the next instance if a request has written them.
-const KEPT: usize = 16 << 20;
-/// Largest instance in the pool, without memory and tables.
-const INSTANCE_MAX: usize = 4 << 20;
 
 /// All code of one VM.
 pub(super) struct Program {
@@ -143,15 +129,37 @@ impl Program {
         root: CodeFile<'_>,
         embedded: &[EmbeddedModule],
     ) -> Result<Self, VmError> {
-        let modules = u32::try_from(embedded.len() + 1).unwrap_or(u32::MAX);
         let files = embedded.iter().map(|module| CodeFile::open(&module.artifact));
         let files = files.chain([Ok(root)]).collect::<Result<Vec<_>, _>>()?;
-        // What does not fit into a pool runs without one: its instances take some tens of microseconds more.
-        let load = |engine| load_all(wasmtime, engine, &files);
-        let (engine, loaded) = match pooled(modules).and_then(load) {
-            Ok(loaded) => loaded,
-            Err(_too_large) => engine(&runtime_settings(Kind::Module)).and_then(load)?,
-        };
+        let (engine, loaded) = program_code::load(wasmtime, &files)?;
+        let named = embedded.iter().map(|module| (&*module.name, module.dispatch));
+        // The last one is the function itself.
+        Self::assemble(wasmtime, engine, named.chain([("", false)]).zip(loaded))
+    }
+
+    /// Loads a module that a component embeds, with those of the modules `before` it that it links.
+    pub(super) fn load_callee(
+        wasmtime: &Wasmtime,
+        callee: CodeFile<'_>,
+        before: Vec<(&str, CodeFile<'_>)>,
+    ) -> Result<Self, VmError> {
+        let (names, files): (Vec<_>, Vec<_>) = before.into_iter().chain([("", callee)]).unzip();
+        let (engine, loaded) = program_code::load(wasmtime, &files)?;
+        let modules = names.into_iter().zip(loaded).filter_map(|(name, code)| match code {
+            Loaded::Module(code) => Some((name, code)),
+            Loaded::Component(_) => None,
+        });
+        let modules = last_with_imports(modules.collect()).into_iter();
+        let modules = modules.map(|(name, code)| ((name, false), Loaded::Module(code)));
+        Self::assemble(wasmtime, engine, modules)
+    }
+
+    /// `modules` have names, and whether they can be dispatched to; the function itself is the last one, without a name.
+    fn assemble<'a>(
+        wasmtime: &Wasmtime,
+        engine: Engine,
+        modules: impl Iterator<Item = ((&'a str, bool), Loaded)>,
+    ) -> Result<Self, VmError> {
         let mut loading = ProgramLoader {
             wasmtime,
             engine: &engine,
@@ -159,9 +167,7 @@ impl Program {
             linked: Vec::new(),
             composition: Composition { memory_max: wasmtime.memory_max, ..Composition::default() },
         };
-        let named = embedded.iter().map(|module| (&*module.name, module.dispatch));
-        // The last one is the function itself.
-        for ((name, dispatch), code) in named.chain([("", false)]).zip(loaded) {
+        for ((name, dispatch), code) in modules {
             let part = match code {
                 Loaded::Module(code) => loading.part(name, dispatch, &code)?,
                 Loaded::Component(function) => Part::of_component(name, function),
@@ -181,7 +187,7 @@ impl Program {
 
     /// The function itself.
     pub(super) fn root(&self) -> &Part {
-        self.parts.last().expect("`load` has pushed it")
+        self.parts.last().expect("`assemble` has pushed it")
     }
 
     /// The numbers in the VM of a part's imports of linked functions.
@@ -225,53 +231,6 @@ fn links_directly(parts: &[Part]) -> bool {
 /// Most pages of a linear memory.
 fn pages_max(wasmtime: &Wasmtime) -> u64 {
     wasmtime.memory_max.map_or(PAGES_MAX, |bytes| bytes / PAGE_LEN).min(PAGES_MAX)
-}
-
-fn engine(config: &wasmtime::Config) -> Result<Engine, VmError> {
-    Engine::new(config).map_err(|_error| VmError::Setup { what: "engine" })
-}
-
-/// An engine with a pool for VMs of `modules` modules.
-fn pooled(modules: u32) -> Result<Engine, VmError> {
-    let mut pool = PoolingAllocationConfig::new();
-    let instances = VMS.saturating_mul(modules);
-    let scans = page_map::find().is_some_and(|(_, scans)| scans);
-    pool.total_core_instances(instances)
-        // Each would be a mapping with a guard, which every fork copies: the default is 1000.
-        .total_stacks(0)
-        .total_memories(instances)
-        .total_tables(instances.saturating_mul(TABLES))
-        .max_unused_warm_slots(instances)
-        .max_core_instance_size(INSTANCE_MAX)
-        .max_tables_per_module(TABLES)
-        .table_elements(TABLE_ELEMENTS)
-        .linear_memory_keep_resident(KEPT)
-        .table_keep_resident(KEPT)
-        .pagemap_scan(if scans { Enabled::Yes } else { Enabled::No });
-    let mut config = runtime_settings(Kind::Module);
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    engine(&config)
-}
-
-/// A file that was loaded.
-enum Loaded {
-    Module(LoadedCode),
-    /// To be embedded.
-    Component(ComponentFunction),
-}
-
-fn load_all(
-    wasmtime: &Wasmtime,
-    engine: Engine,
-    files: &[CodeFile<'_>],
-) -> Result<(Engine, Vec<Loaded>), VmError> {
-    let load = |file: &CodeFile<'_>| match file.trailer.kind {
-        Kind::Module => file.load(&engine).map(Loaded::Module),
-        // As an embedded module, it reaches no destinations.
-        Kind::Component => component(wasmtime, None, file.path).map(Loaded::Component),
-    };
-    let loaded = files.iter().map(load).collect::<Result<_, _>>()?;
-    Ok((engine, loaded))
 }
 
 /// A program under construction.

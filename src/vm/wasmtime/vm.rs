@@ -5,13 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use cwasi_abi::export;
-use cwasi_components::MemoryLimit;
+use cwasi_components::{EmbeddedComponent, MemoryLimit};
 use cwasi_vm::linear_memory::LinearMemory;
 use cwasi_wasi::Wasi;
 use wasmtime::{AsContext, Caller, Extern, Func, Memory, TypedFunc};
 
 use super::binding::Binding;
-use super::embedded_component::EmbeddedComponent;
 use super::links::Links;
 
 pub(super) struct VmData {

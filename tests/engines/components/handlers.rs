@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod embedded;
+mod embedders;
 mod fixture;
 
 use cwasi_modes::Payload;

@@ -116,3 +116,34 @@ fn each_linked_call_is_counted_once() {
     assert_eq!(trap.reason, "in embedded library (`add`): unreachable");
     assert_eq!(counts.take()[2], 7777);
 }
+
+/// A module that calls a function of [`LIBRARY`] while it is instantiated, `(start …)`.
+const STARTS: &str = r#"(module
+    (import "library" "add" (func $add (param i32 i32) (result i32)))
+    (memory (export "memory") 1) (func (export "cwasi.home"))
+    (global $sum (mut i32) (i32.const 0))
+    (func $f (global.set $sum (call $add (i32.const 40) (i32.const 2))))
+    (start $f)
+    (func (export "sum") (param i32) (result i32)
+        (call $add (global.get $sum) (local.get 0))))"#;
+
+#[test]
+fn a_start_function_calls_linked_functions_or_is_refused_in_words() {
+    let _turn = one_at_a_time();
+    let (library, caller) = (build(LIBRARY), build(STARTS));
+    let module = load_embedding(&caller, &[embed("library", &library, false)]).unwrap();
+    let counts = Counts::default();
+    let mut host = Host::new(Context::default(), Box::new(counts.clone()), Box::new(Echo));
+    host.begin(Context::default());
+    let made = module.instantiate(&InstanceSpec::default(), &mut host);
+    if TESTED == Kind::Wasmedge {
+        let error = made.unwrap_err().to_string();
+        assert!(error.contains("a start function cannot call linked functions"), "{error}");
+        assert!(error.contains("cwasi.engine=wasmtime"), "{error}");
+        return;
+    }
+    let mut instance = made.unwrap();
+    assert_eq!(counts.take(), [0, 1, 1], "by the start function");
+    assert_eq!(instance.call("sum", &[8], &mut host), Ok(Some(50)));
+    assert_eq!(counts.take()[2], 1);
+}

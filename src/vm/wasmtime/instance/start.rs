@@ -25,6 +25,8 @@ impl CoreInstance {
                 self.instances.push(None);
                 continue;
             };
+            // Its start function may call them.
+            self.find_linked(&program, index)?;
             let mut instantiate = || code.instantiate(&mut *self.store);
             let made = match &mut host {
                 Some(host) => binding.lend(host, instantiate),
@@ -42,13 +44,20 @@ impl CoreInstance {
             self.store.data_mut().parts[index].memory = memory.and_then(Extern::into_memory);
             self.instances.push(Some(instance));
         }
-        for (callee, export) in &program.linked {
+        if program.links_directly {
+            self.link_directly(&program)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the linked functions that the module `part` imports. Their numbers follow those of the modules before it.
+    fn find_linked(&mut self, program: &Program, part: usize) -> Result<(), VmError> {
+        let caller = (part < program.embedded().len()).then_some(part);
+        let functions = program.composition.functions.iter().zip(&program.linked);
+        for (_, (callee, export)) in functions.filter(|(function, _)| function.caller == caller) {
             let function = self.function(*callee, Some(export));
             let function = function.ok_or(VmError::Setup { what: "linked function" })?;
             self.store.data_mut().linked.push(function);
-        }
-        if program.links_directly {
-            self.link_directly(&program)?;
         }
         Ok(())
     }
