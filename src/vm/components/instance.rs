@@ -1,6 +1,7 @@
 //! One instance of a component. Runs in a worker.
 #![expect(unsafe_code, reason = "lends the host for the time of a call")]
 
+use std::future::poll_fn;
 use std::rc::Rc;
 
 use cwasi_abi::PAYLOAD_MAX;
@@ -12,25 +13,26 @@ use cwasi_modes::pool::SegmentPool;
 use cwasi_vm::engine::{CommandEnd, GuestStop, Trap, VmError};
 use cwasi_vm::reactor::{HandlerInput, HandlerOutcome, PayloadHandler, failure_message};
 use wasmtime::component::{
-    ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower, Resource,
-    ResourceTable,
+    Accessor, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower,
+    Resource, ResourceTable,
 };
 use wasmtime::{Store, Trap as WasmTrap};
 use wasmtime_wasi::I32Exit;
 use wasmtime_wasi_http::WasiHttpCtx;
 
-use super::http;
+use super::exports::HttpExport;
 use super::lent_host::LentHost;
 use super::lists::{self, PassedList, ReturnedList};
 use super::memory_limit::MemoryLimit;
+use super::output::Tail;
 use super::program::ComponentProgram;
 use super::resources::GuestPayload;
 use super::runtime::{EndedTasks, block_on};
 use super::state::State;
-use super::stdio::Tail;
 use super::wasi::WasiSettings;
+use super::{http, http_async};
 
-/// Most resources of an instance at a time: files, streams, sockets, payloads, calls.
+/// Most resources of an instance at a time: files, streams, sockets, payloads, calls. As many tasks, and their streams.
 const RESOURCES_MAX: usize = 16 * 1024;
 /// Most bytes that one call between host and component copies: a payload, and what goes with it.
 const CALL_BYTES_MAX: usize = (1 << 30) + (16 << 20);
@@ -82,6 +84,9 @@ impl ComponentInstance {
         let state = State { host: host_slot, wasi, http, requests, table, limit, rules };
         let mut store = Store::new(&program.engine, state);
         store.set_hostcall_fuel(CALL_BYTES_MAX);
+        if let Some(tasks) = store.concurrent_resource_table() {
+            tasks.set_max_capacity(RESOURCES_MAX);
+        }
         if memory_max.is_some() {
             store.limiter(|state| &mut state.limit);
         }
@@ -170,7 +175,7 @@ impl ComponentInstance {
         let exports = &program.exports;
         let came_by_http = host.value(HTTP_METHOD).is_some_and(|method| !method.is_empty());
         let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
-        if let Some(entry) = &exports.incoming_handler
+        if let Some(entry) = &exports.http
             && self.takes_http
             && (came_by_http || is_only_http)
         {
@@ -197,7 +202,7 @@ impl ComponentInstance {
 
     fn handle_http(
         &mut self,
-        entry: &ComponentExportIndex,
+        entry: &HttpExport,
         payload: &Payload,
         host: &mut Host,
     ) -> Result<Result<Payload, String>, GuestStop> {
@@ -207,8 +212,9 @@ impl ComponentInstance {
             Err(error) => return Ok(Err(format!("the request's head is invalid: {error}"))),
         };
         let instance = self.instance;
-        let answer = self.run(HANDLE_FUNCTION, host, async |store| {
-            http::handle(store, instance, entry, request).await
+        let answer = self.run(HANDLE_FUNCTION, host, async |store| match entry {
+            HttpExport::Incoming(entry) => http::handle(store, instance, entry, request).await,
+            HttpExport::Handler(entry) => http_async::handle(store, instance, entry, request).await,
         })?;
         Ok(answer.map(|response| Payload::Inline(http::answered(host, response))))
     }
@@ -244,12 +250,27 @@ impl ComponentInstance {
             let reason = "no such export".to_owned();
             return CommandEnd::Trapped(Trap { export: RUN_FUNCTION.to_owned(), reason });
         };
-        match self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host) {
+        let ended = self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host);
+        let ended = ended.and_then(|returned| self.end_tasks(host).map(|()| returned));
+        match ended {
             Ok((Ok(()),)) => CommandEnd::Exited(0),
             Ok((Err(()),)) => CommandEnd::Exited(1),
             Err(GuestStop::Exited(code)) => CommandEnd::Exited(code),
             Err(GuestStop::Trapped(trap)) => CommandEnd::Trapped(trap),
         }
+    }
+
+    /// Waits for the tasks that a command has left when it returned.
+    fn end_tasks(&mut self, host: &mut Host) -> Result<(), GuestStop> {
+        if !self.program.is_async {
+            return Ok(());
+        }
+        self.run(RUN_FUNCTION, host, async |store| {
+            let ended = async |accessor: &Accessor<State>| {
+                poll_fn(|context| accessor.poll_no_interesting_tasks(context)).await;
+            };
+            store.run_concurrent(ended).await
+        })
     }
 
     /// Begins to keep the end of stderr.

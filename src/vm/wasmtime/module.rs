@@ -56,14 +56,14 @@ impl WasmtimeModule {
                     embedded_wasi: Rc::default(),
                 })
             }
-            Kind::Component if embedded.is_empty() => {
-                let function = component(wasmtime, wasmtime.network.clone(), code.path)?;
+            Kind::Component | Kind::AsyncComponent if embedded.is_empty() => {
+                let function = component(wasmtime, wasmtime.network.clone(), &code)?;
                 let images = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
                 let page_map = page_map::find().map(|(number, _)| number);
                 let descriptors = images.into_iter().chain(page_map).collect();
                 Loaded::Component { function, descriptors }
             }
-            Kind::Component => {
+            Kind::Component | Kind::AsyncComponent => {
                 let reason = "a component embeds no modules".to_owned();
                 return Err(VmError::Instantiate { reason });
             }
