@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
+use cwasi_abi::interfaces::is_wasi_3;
 use cwasi_vm::compile::{CompileError, WasmBinary, folder_and_name, os, read_any};
 use cwasi_vm::{linked_calls, state};
 use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
@@ -21,22 +22,18 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
         reason: error.to_string(),
     };
     let reserved = |source| CompileError::Reserved { path: wasm.to_owned(), source };
-    let kind = match binary {
-        WasmBinary::Module(_) => Kind::Module,
-        WasmBinary::Component(_) => Kind::Component,
-    };
-    let mut config = settings(kind);
-    config.cranelift_opt_level(OptLevel::Speed);
-    let engine = Engine::new(&config).map_err(|error| refused(&format!("{error:#}")))?;
     let (code, trailer) = match binary {
         WasmBinary::Module(bytes) => {
             let bytes = state::expose(&bytes).map_err(reserved)?.unwrap_or(bytes);
             let bytes = linked_calls::wrap(&bytes).unwrap_or(bytes);
             let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
-            (engine.precompile_module(&bytes), Trailer { kind, image_end })
+            let kind = Kind::Module;
+            let code = engine(kind).and_then(|engine| engine.precompile_module(&bytes));
+            (code, Trailer { kind, image_end })
         }
         WasmBinary::Component(bytes) => {
-            (engine.precompile_component(&bytes), Trailer { kind, image_end: 0 })
+            let (kind, code) = component(&bytes);
+            (code, Trailer { kind, image_end: 0 })
         }
     };
     let code = code.map_err(|error| refused(&format!("{error:#}")))?;
@@ -48,6 +45,43 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
         let _nothing = fs::remove_file(&unfinished);
     }
     made
+}
+
+fn engine(kind: Kind) -> wasmtime::Result<Engine> {
+    let mut config = settings(kind);
+    config.cranelift_opt_level(OptLevel::Speed);
+    Engine::new(&config)
+}
+
+/// Compiles a component, without support for asynchronous functions if it has none.
+fn component(bytes: &[u8]) -> (Kind, wasmtime::Result<Vec<u8>>) {
+    let compiled = |kind| engine(kind).and_then(|engine| engine.precompile_component(bytes));
+    // It is validated before anything is compiled, so a second attempt costs little.
+    if !imports_wasi_3(bytes)
+        && let Ok(code) = compiled(Kind::Component)
+    {
+        return (Kind::Component, Ok(code));
+    }
+    (Kind::AsyncComponent, compiled(Kind::AsyncComponent))
+}
+
+/// True if the outermost component imports an interface of WASI 0.3; nothing of a damaged one is compiled anyway.
+fn imports_wasi_3(bytes: &[u8]) -> bool {
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload {
+            Ok(Payload::ModuleSection { .. } | Payload::ComponentSection { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            Ok(Payload::ComponentImportSection(section)) if depth == 0 => {
+                if section.into_iter().flatten().any(|import| is_wasi_3(import.name.name)) {
+                    return true;
+                }
+            }
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 fn write(path: &Path, code: &[u8], trailer: Trailer) -> Result<(), CompileError> {
@@ -109,9 +143,16 @@ mod tests {
 
     #[test]
     fn the_trailer_names_a_component() {
-        let component = wat::parse_str("(component)").unwrap();
-        let trailer = Trailer { kind: Kind::Component, image_end: 0 };
-        assert_eq!(compiled(&component).0.unwrap(), trailer);
+        for (items, kind) in [
+            ("", Kind::Component),
+            (r#"(import "wasi:random/random@0.2.0" (instance))"#, Kind::Component),
+            (r#"(import "wasi:random/random@0.3.0" (instance))"#, Kind::AsyncComponent),
+            ("(type (future))", Kind::AsyncComponent),
+            (r#"(component (type (stream u8)))"#, Kind::AsyncComponent),
+        ] {
+            let component = wat::parse_str(format!("(component {items})")).unwrap();
+            assert_eq!(compiled(&component).0.unwrap(), Trailer { kind, image_end: 0 }, "{items}");
+        }
     }
 
     #[test]

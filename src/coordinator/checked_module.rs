@@ -28,7 +28,7 @@ pub enum ModuleError {
     Component { origin: String },
     #[error(
         "{origin} imports interfaces that this host does not provide: {interfaces}; a component may import WASI 0.2 \
-         and the interfaces of `cwasi:calls` (docs/components.md)"
+         and 0.3, and the interfaces of `cwasi:calls` (docs/components.md)"
     )]
     Interfaces {
         origin: String,

@@ -13,8 +13,10 @@ use super::checked_module::{CheckedModule, ModuleError, handles, list, runs};
 
 /// What a component may use of WebAssembly: the engine wasmtime compiles all of it. Position-independent code, of which
 /// Python's and QuickJS's components consist, has constant expressions that add.
-const FEATURES: WasmFeatures =
-    WasmFeatures::WASM2.union(WasmFeatures::COMPONENT_MODEL).union(WasmFeatures::EXTENDED_CONST);
+const FEATURES: WasmFeatures = WasmFeatures::WASM2
+    .union(WasmFeatures::COMPONENT_MODEL)
+    .union(WasmFeatures::CM_ASYNC)
+    .union(WasmFeatures::EXTENDED_CONST);
 /// The package whose import lets a component open files.
 const FILES: &str = "wasi:filesystem/";
 
@@ -75,7 +77,9 @@ pub fn served(import: &str) -> Result<&'static str, &'static str> {
         Some(Server::Runtime) => Ok("the runtime"),
         Some(Server::Wasi) => Ok("the engine"),
         Some(Server::Network) => Ok("the engine, for destinations that cwasi.network allows"),
-        None => Err("nobody: a component may import WASI 0.2 and the interfaces of `cwasi:calls`"),
+        None => Err(
+            "nobody: a component may import WASI 0.2 and 0.3, and the interfaces of `cwasi:calls`",
+        ),
     }
 }
 
@@ -158,6 +162,12 @@ mod tests {
     }
 
     #[test]
+    fn functions_and_streams_of_a_component_may_be_asynchronous() {
+        let bytes = component("(type (stream u8)) (type (func async (result string)))");
+        assert!(module::check(&bytes, "m").unwrap().is_component);
+    }
+
+    #[test]
     fn constant_expressions_of_a_component_may_add() {
         let sum = r#"(module (import "env" "base" (global $base i32)) (memory 1)
             (data (offset (i32.add (global.get $base) (i32.const 8))) "x"))"#;
@@ -179,10 +189,12 @@ mod tests {
     fn every_unserved_interface_is_named() {
         let bytes = component(
             r#"(import "wasi:keyvalue/store@0.2.0" (instance)) (import "print" (func))
-               (import "cwasi:calls/calls@0.1.0" (instance))"#,
+               (import "wasi:cli/stdin@0.3.0-rc-2026-03-15" (instance))
+               (import "cwasi:calls/calls@0.1.0" (instance)) (import "wasi:cli/stdin@0.3.0" (instance))"#,
         );
         let error = module::check(&bytes, "m").unwrap_err().to_string();
-        assert!(error.contains("`wasi:keyvalue/store@0.2.0`, `print`"), "{error}");
+        let named = "`wasi:keyvalue/store@0.2.0`, `print`, `wasi:cli/stdin@0.3.0-rc-2026-03-15`;";
+        assert!(error.contains(named), "{error}");
         assert!(!error.contains("calls@"), "{error}");
     }
 }

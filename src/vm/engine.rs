@@ -293,7 +293,7 @@ pub enum VmError {
     },
     /// A component's imports.
     #[error(
-        "the component imports interfaces that this host does not offer: {}; a component may import WASI 0.2 and the interfaces of `cwasi:calls` (docs/components.md)",
+        "the component imports interfaces that this host does not offer: {}; a component may import WASI 0.2 and 0.3, and the interfaces of `cwasi:calls` (docs/components.md)",
         .imports.join(", ")
     )]
     Interfaces {

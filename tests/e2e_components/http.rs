@@ -16,7 +16,7 @@ use crate::{SHIM, call, secondary};
 
 const PORT: u16 = 8080;
 /// Above what is copied into a frame, and above what the guest writes at a time.
-const BODY: usize = 2 << 20;
+pub(crate) const BODY: usize = 2 << 20;
 
 /// A connection to the port in the network namespace of a container's process.
 fn connect(pid: i32) -> TcpStream {
@@ -30,7 +30,7 @@ fn connect(pid: i32) -> TcpStream {
 }
 
 /// The responses to these requests, one after the other on one connection of hyper's client.
-fn ask(pid: i32, requests: &[(Method, &str, Vec<u8>)]) -> Vec<Response<Bytes>> {
+pub(crate) fn ask(pid: i32, requests: &[(Method, &str, Vec<u8>)]) -> Vec<Response<Bytes>> {
     let stream = connect(pid);
     stream.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -12,6 +12,7 @@ mod faults;
 mod http;
 mod nodes;
 mod pods;
+mod wasi_3;
 
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::run::{Outcome, Run};

@@ -1,8 +1,8 @@
 //! The exports by which a component is called. Runs in builder and workers.
 
 use cwasi_abi::interfaces::{
-    GROUP_HANDLER, HANDLE_FUNCTION, HANDLER, INCOMING_HANDLER, Interface, PAYLOAD_HANDLER, RUN,
-    RUN_FUNCTION,
+    GROUP_HANDLER, HANDLE_FUNCTION, HANDLER, HTTP_HANDLER, INCOMING_HANDLER, Interface,
+    PAYLOAD_HANDLER, RUN, RUN_FUNCTION,
 };
 use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex, types};
@@ -13,10 +13,19 @@ pub(super) struct Exports {
     pub(super) handler: Option<ComponentExportIndex>,
     pub(super) payload_handler: Option<ComponentExportIndex>,
     pub(super) group_handler: Option<ComponentExportIndex>,
-    pub(super) incoming_handler: Option<ComponentExportIndex>,
+    pub(super) http: Option<HttpExport>,
     pub(super) run: Option<ComponentExportIndex>,
     /// All exports, for messages.
     pub(super) names: Vec<String>,
+}
+
+/// By which HTTP requests come.
+#[derive(Debug)]
+pub(super) enum HttpExport {
+    /// `wasi:http/incoming-handler` of WASI 0.2.
+    Incoming(ComponentExportIndex),
+    /// `wasi:http/handler` of WASI 0.3.
+    Handler(ComponentExportIndex),
 }
 
 impl Exports {
@@ -36,7 +45,9 @@ impl Exports {
             handler: find(HANDLER, HANDLE_FUNCTION),
             payload_handler: find(PAYLOAD_HANDLER, HANDLE_FUNCTION),
             group_handler: find(GROUP_HANDLER, HANDLE_FUNCTION),
-            incoming_handler: find(INCOMING_HANDLER, HANDLE_FUNCTION),
+            http: find(HTTP_HANDLER, HANDLE_FUNCTION)
+                .map(HttpExport::Handler)
+                .or_else(|| find(INCOMING_HANDLER, HANDLE_FUNCTION).map(HttpExport::Incoming)),
             run: find(RUN, RUN_FUNCTION),
             names,
         }
@@ -47,6 +58,6 @@ impl Exports {
         self.handler.is_some()
             || self.payload_handler.is_some()
             || self.group_handler.is_some()
-            || self.incoming_handler.is_some()
+            || self.http.is_some()
     }
 }

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use cwasi_abi::interfaces::{HANDLER, RUN};
 use cwasi_host_functions::Host;
 use cwasi_vm::engine::{InstanceSpec, VmError};
-use cwasi_vm::sockets::WriteLine;
 use cwasi_wasi::SocketNetwork;
 use cwasi_wire::control::Entry;
 use wasmtime::Config;
@@ -15,23 +14,11 @@ use wasmtime::Config;
 use super::callees::{Callees, EmbeddedFunction};
 use super::instance::ComponentInstance;
 use super::lent_host::LentHost;
+use super::options::ComponentOptions;
 use super::program::ComponentProgram;
 use super::requests::Outgoing;
 use super::runtime::lend;
 use super::wasi::WasiSettings;
-
-/// What the engine knows of a component's container.
-#[derive(Clone, Debug)]
-pub struct ComponentOptions {
-    /// Most bytes of a linear memory; `None` = 4 GiB.
-    pub memory_max: Option<u64>,
-    /// Allowed destinations; `None` = no sockets, and no HTTP requests.
-    pub network: Option<SocketNetwork>,
-    /// Writes lines about refused requests.
-    pub log: Option<WriteLine>,
-    /// The kernel says which pages were written.
-    pub scans_pages: bool,
-}
 
 /// A loaded component, with the functions that it embeds.
 pub struct ComponentFunction {
@@ -62,8 +49,8 @@ impl ComponentFunction {
         path: &Path,
         options: ComponentOptions,
     ) -> Result<Self, VmError> {
-        let ComponentOptions { memory_max, network, log, scans_pages } = options;
-        let program = Rc::new(ComponentProgram::load(settings, path, scans_pages)?);
+        let program = Rc::new(ComponentProgram::load(settings, path, &options)?);
+        let ComponentOptions { memory_max, network, log, .. } = options;
         let outgoing =
             program.sends_requests.then(|| Outgoing::new(network.as_ref(), log)).transpose()?;
         let (wasi, embedded) = (RefCell::default(), Rc::default());

@@ -1,5 +1,6 @@
 //! One instance of a component. Runs in a worker.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 
 use cwasi_abi::PAYLOAD_MAX;
@@ -11,26 +12,27 @@ use cwasi_modes::pool::SegmentPool;
 use cwasi_vm::engine::{CommandEnd, GuestStop, Trap, VmError};
 use cwasi_vm::reactor::{HandlerInput, HandlerOutcome, PayloadHandler, failure_message};
 use wasmtime::component::{
-    ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower, Resource,
-    ResourceTable,
+    Accessor, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower,
+    Resource, ResourceTable,
 };
 use wasmtime::{Store, Trap as WasmTrap};
 use wasmtime_wasi::I32Exit;
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use super::callees::Callees;
-use super::http;
+use super::exports::HttpExport;
 use super::lent_host::LentHost;
 use super::lists::{self, PassedList, ReturnedList};
 use super::memory_limit::MemoryLimit;
+use super::output::Tail;
 use super::program::ComponentProgram;
 use super::resources::GuestPayload;
 use super::runtime::{EndedTasks, lend};
 use super::state::State;
-use super::stdio::Tail;
 use super::wasi::WasiSettings;
+use super::{http, http_async};
 
-/// Most resources of an instance at a time: files, streams, sockets, payloads, calls.
+/// Most resources of an instance at a time: files, streams, sockets, payloads, calls. As many tasks, and their streams.
 const RESOURCES_MAX: usize = 16 * 1024;
 /// Most bytes that one call between host and component copies: a payload, and what goes with it.
 const CALL_BYTES_MAX: usize = (1 << 30) + (16 << 20);
@@ -83,6 +85,9 @@ impl ComponentInstance {
         let state = State { host: host_slot, callees, wasi, http, requests, table, limit, rules };
         let mut store = Store::new(&program.engine, state);
         store.set_hostcall_fuel(CALL_BYTES_MAX);
+        if let Some(tasks) = store.concurrent_resource_table() {
+            tasks.set_max_capacity(RESOURCES_MAX);
+        }
         if memory_max.is_some() {
             store.limiter(|state| &mut state.limit);
         }
@@ -167,10 +172,9 @@ impl ComponentInstance {
         let program = Rc::clone(&self.program);
         let exports = &program.exports;
         let mut method = || host.with(|host| host.value(HTTP_METHOD)).flatten();
-        let came_by_http =
-            exports.incoming_handler.is_some() && method().is_some_and(|it| !it.is_empty());
+        let came_by_http = exports.http.is_some() && method().is_some_and(|it| !it.is_empty());
         let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
-        if let Some(entry) = &exports.incoming_handler
+        if let Some(entry) = &exports.http
             && self.takes_http
             && (came_by_http || is_only_http)
         {
@@ -193,7 +197,7 @@ impl ComponentInstance {
 
     async fn handle_http(
         &mut self,
-        entry: &ComponentExportIndex,
+        entry: &HttpExport,
         payload: &Payload,
         host: &mut LentHost,
     ) -> Result<Result<Payload, String>, GuestStop> {
@@ -205,8 +209,11 @@ impl ComponentInstance {
         };
         let instance = self.instance;
         let answer = self
-            .run(HANDLE_FUNCTION, host, async |store| {
-                http::handle(store, instance, entry, request).await
+            .run(HANDLE_FUNCTION, host, async |store| match entry {
+                HttpExport::Incoming(entry) => http::handle(store, instance, entry, request).await,
+                HttpExport::Handler(entry) => {
+                    http_async::handle(store, instance, entry, request).await
+                }
             })
             .await?;
         match answer {
@@ -249,7 +256,9 @@ impl ComponentInstance {
             return CommandEnd::Trapped(Trap { export: RUN_FUNCTION.to_owned(), reason });
         };
         let ended = lend(host, async |host| {
-            self.call::<_, (Result<(), ()>,)>((entry, RUN_FUNCTION), (), host).await
+            let params = (entry, RUN_FUNCTION);
+            let returned = self.call::<_, (Result<(), ()>,)>(params, (), host).await?;
+            self.end_tasks(host).await.map(|()| returned)
         });
         match ended {
             Ok(Ok((Ok(()),))) => CommandEnd::Exited(0),
@@ -287,6 +296,20 @@ impl ComponentInstance {
     #[must_use]
     pub fn is_nearly_full(&self) -> bool {
         self.store.data().callees.is_nearly_full()
+    }
+
+    /// Waits for the tasks that a command has left when it returned.
+    async fn end_tasks(&mut self, host: &mut LentHost) -> Result<(), GuestStop> {
+        if !self.program.is_async {
+            return Ok(());
+        }
+        self.run(RUN_FUNCTION, host, async |store| {
+            let ended = async |accessor: &Accessor<State>| {
+                poll_fn(|context| accessor.poll_no_interesting_tasks(context)).await;
+            };
+            store.run_concurrent(ended).await
+        })
+        .await
     }
 
     /// Begins to keep the end of stderr.

@@ -1,4 +1,4 @@
-//! Components on the engine wasmtime: WASI 0.2 and the interfaces of `abi/wit`. Runs in builder and workers.
+//! Components on the engine wasmtime: WASI 0.2 and 0.3, and the interfaces of `abi/wit`. Runs in builder and workers.
 //!
 //! wasmtime-wasi serves WASI. Its functions are asynchronous, so a guest runs in a fiber, on a tokio runtime of this
 //! thread alone ([`runtime`]).
@@ -16,24 +16,28 @@ mod embedded;
 mod exports;
 mod function;
 mod http;
+mod http_async;
 mod instance;
 mod lent_host;
 mod lists;
 mod look_up;
 mod memory_limit;
 mod one_thread;
+mod options;
+mod output;
 mod program;
 mod requests;
 mod resources;
 mod rules;
 mod runtime;
 mod state;
-mod stdio;
+mod stdin;
 mod wasi;
 
 pub use callees::{Callee, CalleeEnds, EmbeddedFunction, MakeCallee};
 pub use embedded::EmbeddedComponent;
-pub use function::{ComponentFunction, ComponentOptions};
+pub use function::ComponentFunction;
 pub use instance::ComponentInstance;
 pub use lent_host::LentHost;
 pub use memory_limit::MemoryLimit;
+pub use options::ComponentOptions;

@@ -6,19 +6,28 @@ use std::net::IpAddr;
 
 use cwasi_vm::sockets::WasiErrno;
 use cwasi_vm::sockets::dns::RecordKind;
-use wasmtime::component::{HasData, Linker, Resource, ResourceTable};
+use wasmtime::component::{Accessor, HasData, Linker, Resource, ResourceTable};
 use wasmtime_wasi::p2::bindings::sockets::ip_name_lookup::{
     self, Host, HostResolveAddressStream, ResolveAddressStream,
 };
 use wasmtime_wasi::p2::bindings::sockets::network::{self, ErrorCode, IpAddress, Network};
 use wasmtime_wasi::p2::{DynPollable, Pollable, SocketError, SocketResult, subscribe};
+use wasmtime_wasi::p3::bindings::sockets::{ip_name_lookup as async_look_up, types as async_types};
 
 use super::rules::Rules;
 use super::state::State;
 
-/// Defines `wasi:sockets/ip-name-lookup`, over wasmtime-wasi's.
+/// Defines `wasi:sockets/ip-name-lookup` of WASI 0.2, over wasmtime-wasi's.
 pub(super) fn define(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     ip_name_lookup::add_to_linker::<State, LookUps>(linker, |state| LookUp {
+        rules: state.rules.as_ref(),
+        table: &mut state.table,
+    })
+}
+
+/// Defines that of WASI 0.3, which is asynchronous. It waits all the same, as our resolver does.
+pub(super) fn define_async(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    async_look_up::add_to_linker::<State, LookUps>(linker, |state| LookUp {
         rules: state.rules.as_ref(),
         table: &mut state.table,
     })
@@ -48,6 +57,36 @@ fn addresses(stream: &Resource<ResolveAddressStream>) -> Resource<Addresses> {
     Resource::new_borrow(stream.rep())
 }
 
+impl LookUp<'_> {
+    fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, WasiErrno> {
+        let rules = self.rules.ok_or(WasiErrno::ACCES)?;
+        let kinds = [RecordKind::A, RecordKind::Aaaa];
+        match name.parse::<IpAddr>() {
+            Ok(address) => Ok(vec![address]),
+            Err(_name) => rules.sockets().look_up(name, &kinds),
+        }
+    }
+}
+
+impl async_look_up::Host for LookUp<'_> {}
+
+impl<T> async_look_up::HostWithStore<T> for LookUps {
+    async fn resolve_addresses(
+        store: &Accessor<T, Self>,
+        name: String,
+    ) -> wasmtime::Result<Result<Vec<async_types::IpAddress>, async_look_up::ErrorCode>> {
+        use async_look_up::ErrorCode;
+        let found = store.with(|mut view| view.get().addresses(&name));
+        Ok(match found {
+            Ok(addresses) => Ok(addresses.into_iter().map(Into::into).collect()),
+            Err(WasiErrno::ACCES) => Err(ErrorCode::AccessDenied),
+            Err(WasiErrno::AI_AGAIN) => Err(ErrorCode::TemporaryResolverFailure),
+            Err(WasiErrno::AI_FAIL) => Err(ErrorCode::PermanentResolverFailure),
+            Err(_) => Err(ErrorCode::NameUnresolvable),
+        })
+    }
+}
+
 impl network::Host for LookUp<'_> {
     fn convert_error_code(&mut self, error: SocketError) -> wasmtime::Result<ErrorCode> {
         error.downcast()
@@ -74,12 +113,7 @@ impl Host for LookUp<'_> {
         _network: Resource<Network>,
         name: String,
     ) -> SocketResult<Resource<ResolveAddressStream>> {
-        let rules = self.rules.ok_or(ErrorCode::AccessDenied)?;
-        let kinds = [RecordKind::A, RecordKind::Aaaa];
-        let found = match name.parse::<IpAddr>() {
-            Ok(address) => vec![address],
-            Err(_name) => rules.sockets().look_up(&name, &kinds).map_err(error_code)?,
-        };
+        let found = self.addresses(&name).map_err(error_code)?;
         let answer = self.table.push(Addresses(found.into_iter()))?;
         Ok(Resource::new_own(answer.rep()))
     }

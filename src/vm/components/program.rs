@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cwasi_abi::interfaces::{OUTGOING_HANDLER, served_by};
+use cwasi_abi::interfaces::{HTTP_CLIENT, OUTGOING_HANDLER, served_by};
 use cwasi_vm::engine::VmError;
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
@@ -12,6 +12,7 @@ use super::bindings::cwasi::calls::{calls, context, streams, types};
 use super::calls::define as define_lists;
 use super::exports::Exports;
 use super::look_up;
+use super::options::ComponentOptions;
 use super::state::State;
 
 /// Instances at a time: one runs, one is made ahead.
@@ -25,6 +26,9 @@ const TABLE_ELEMENTS: usize = 100_000;
 /// Bytes of a memory, of a table and of a stack that stay resident for the next instance.
 const KEPT: usize = 16 << 20;
 const STACK_KEPT: usize = 64 << 10;
+/// Stacks of an instance: one, or with asynchronous functions one for each that waits in the middle of a call.
+const STACKS: u32 = 1;
+const ASYNC_STACKS: u32 = 16;
 /// Largest instance in the pool, without memories and tables.
 const INSTANCE_MAX: usize = 4 << 20;
 
@@ -33,6 +37,8 @@ pub(super) struct ComponentProgram {
     pub(super) engine: Engine,
     pub(super) instance: InstancePre<State>,
     pub(super) exports: Exports,
+    /// It has asynchronous functions.
+    pub(super) is_async: bool,
     /// It imports the interface for outgoing HTTP requests.
     pub(super) sends_requests: bool,
 }
@@ -51,7 +57,7 @@ impl ComponentProgram {
     pub(super) fn load(
         settings: &dyn Fn() -> Config,
         path: &Path,
-        scans_pages: bool,
+        options: &ComponentOptions,
     ) -> Result<Self, VmError> {
         let load = |config: &Config| -> Result<_, VmError> {
             let bad = |reason: String| VmError::Artifact { path: path.to_owned(), reason };
@@ -64,30 +70,33 @@ impl ComponentProgram {
         };
         // What does not fit into a pool runs without one.
         let (component, engine) =
-            load(&pooled(settings(), scans_pages)).or_else(|_too_large| load(&settings()))?;
+            load(&pooled(settings(), options)).or_else(|_too_large| load(&settings()))?;
         let images = component.initialize_copy_on_write_image();
         images.map_err(|_error| VmError::Setup { what: "images of a component's data" })?;
         check_imports(&engine, &component)?;
         let refused =
             |error: wasmtime::Error| VmError::Instantiate { reason: format!("{error:#}") };
-        let linker = linker(&engine).map_err(refused)?;
+        let linker = linker(&engine, options.is_async).map_err(refused)?;
         let instance = linker.instantiate_pre(&component).map_err(refused)?;
         let exports = Exports::of(&engine, &component);
         let component_type = component.component_type();
         let mut imports = component_type.imports(&engine);
-        let sends_requests = imports.any(|(name, _item)| OUTGOING_HANDLER.is(name));
+        let sends_requests =
+            imports.any(|(name, _item)| OUTGOING_HANDLER.is(name) || HTTP_CLIENT.is(name));
         drop(imports);
-        Ok(Self { engine, instance, exports, sends_requests })
+        Ok(Self { engine, instance, exports, is_async: options.is_async, sends_requests })
     }
 }
 
-fn pooled(mut config: Config, scans_pages: bool) -> Config {
+fn pooled(mut config: Config, options: &ComponentOptions) -> Config {
+    let stacks = if options.is_async { ASYNC_STACKS } else { STACKS };
+    let scans = if options.scans_pages { Enabled::Yes } else { Enabled::No };
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(INSTANCES)
         .total_core_instances(INSTANCES * CORE_INSTANCES)
         .total_memories(INSTANCES * MEMORIES)
         .total_tables(INSTANCES * TABLES)
-        .total_stacks(INSTANCES)
+        .total_stacks(INSTANCES * stacks)
         .max_core_instances_per_component(CORE_INSTANCES)
         .max_memories_per_component(MEMORIES)
         .max_tables_per_component(TABLES)
@@ -97,18 +106,25 @@ fn pooled(mut config: Config, scans_pages: bool) -> Config {
         .linear_memory_keep_resident(KEPT)
         .table_keep_resident(KEPT)
         .async_stack_keep_resident(STACK_KEPT)
-        .pagemap_scan(if scans_pages { Enabled::Yes } else { Enabled::No });
+        .pagemap_scan(scans);
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }
 
 /// Everything that a component may import.
-fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+fn linker(engine: &Engine, is_async: bool) -> wasmtime::Result<Linker<State>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    if is_async {
+        wasmtime_wasi::p3::add_to_linker(&mut linker)?;
+        wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
+    }
     linker.allow_shadowing(true);
     look_up::define(&mut linker)?;
+    if is_async {
+        look_up::define_async(&mut linker)?;
+    }
     types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
     streams::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
     calls::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;

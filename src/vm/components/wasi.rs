@@ -10,9 +10,10 @@ use nix::sys::stat::Mode;
 use nix::unistd::fchdir;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
 
+use super::output::{Stderr, Stdout, Tail};
 use super::requests::{Outgoing, Requests};
 use super::rules::Rules;
-use super::stdio::{Stderr, Stdin, Stdout, Tail};
+use super::stdin::Stdin;
 
 /// The working directory.
 const HERE: &str = ".";

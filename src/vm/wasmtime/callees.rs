@@ -33,8 +33,8 @@ fn callee(
     module: &EmbeddedFile,
 ) -> Result<MakeCallee, VmError> {
     let code = CodeFile::open(&module.artifact)?;
-    if code.trailer.kind == Kind::Component {
-        let function = Rc::new(component(wasmtime, None, code.path)?);
+    if code.trailer.kind != Kind::Module {
+        let function = Rc::new(component(wasmtime, None, &code)?);
         return Ok(Box::new(move |pool| {
             Box::new(EmbeddedComponent::new(Rc::clone(&function), pool))
         }));

@@ -73,16 +73,17 @@ impl<'a> CodeFile<'a> {
 pub(super) fn component(
     wasmtime: &Wasmtime,
     network: Option<SocketNetwork>,
-    path: &Path,
+    code: &CodeFile<'_>,
 ) -> Result<ComponentFunction, VmError> {
+    let kind = code.trailer.kind;
     let options = ComponentOptions {
         memory_max: wasmtime.memory_max,
         network,
         log: wasmtime.log,
         scans_pages: page_map::find().is_some_and(|(_, scans)| scans),
+        is_async: kind == Kind::AsyncComponent,
     };
-    let settings = || runtime_settings(Kind::Component);
-    ComponentFunction::load(&settings, path, options)
+    ComponentFunction::load(&|| runtime_settings(kind), code.path, options)
 }
 
 /// Numbers of the sealed memfds from which modules' data are mapped at each instantiation.

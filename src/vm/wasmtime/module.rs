@@ -57,8 +57,8 @@ impl WasmtimeModule {
                     embedded_wasi: Rc::default(),
                 })
             }
-            Kind::Component => {
-                let function = component(wasmtime, wasmtime.network.clone(), code.path)?;
+            Kind::Component | Kind::AsyncComponent => {
+                let function = component(wasmtime, wasmtime.network.clone(), &code)?;
                 let function = function.embedding(callees::load(wasmtime, embedded)?);
                 let images = data_images().map_err(|_| VmError::Setup { what: "descriptors" })?;
                 let page_map = page_map::find().map(|(number, _)| number);

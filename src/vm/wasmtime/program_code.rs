@@ -74,7 +74,9 @@ fn load_all(
     let load = |file: &CodeFile<'_>| match file.trailer.kind {
         Kind::Module => file.load(&engine).map(Loaded::Module),
         // As an embedded module, it reaches no destinations.
-        Kind::Component => component(wasmtime, None, file.path).map(Loaded::Component),
+        Kind::Component | Kind::AsyncComponent => {
+            component(wasmtime, None, file).map(Loaded::Component)
+        }
     };
     let loaded = files.iter().map(load).collect::<Result<_, _>>()?;
     Ok((engine, loaded))

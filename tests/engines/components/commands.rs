@@ -1,12 +1,13 @@
-//! Commands (`wasi:cli/run`) on wasmtime, and what they have of WASI. One test: stdin and stdout are the process's.
+//! Commands (`wasi:cli/run` of WASI 0.2 and 0.3) on wasmtime, and what they have of WASI. One test: stdin and stdout are
+//! the process's.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod fixture;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::path::Path;
 
 use cwasi_sys::process::redirect;
@@ -15,8 +16,12 @@ use cwasi_vm::engine::{
 };
 use cwasi_wire::control::Entry;
 use cwasi_wire::egress::Egress;
+use nix::unistd::pipe;
 
 use fixture::{Seen, host, load_with};
+
+/// Commands that do the same in WASI 0.2 and in 0.3.
+const COMMANDS: [&str; 2] = ["command", "async_command"];
 
 /// What a command has done.
 struct Ran {
@@ -25,63 +30,72 @@ struct Ran {
     stderr: String,
 }
 
-/// Runs the command with this payload on stdin.
-fn run_in(options: EngineOptions, spec: &InstanceSpec, payload: &[u8]) -> Ran {
-    let module = load_with("command", options);
+/// Runs the command with this stdin and stdout: its end, and the end of its stderr.
+fn run_on(
+    (name, options): (&str, EngineOptions),
+    spec: &InstanceSpec,
+    (input, output): (&impl AsRawFd, &impl AsRawFd),
+) -> (CommandEnd, String) {
+    let module = load_with(name, options);
     module.check(&Entry::Command { export: "_start".into() }).unwrap();
     let mut host = host(&Seen::default());
-    let mut input = tempfile::tempfile().unwrap();
-    input.write_all(payload).unwrap();
-    input.rewind().unwrap();
-    let mut output = tempfile::tempfile().unwrap();
     let stdout = std::io::stdout().as_fd().try_clone_to_owned().unwrap();
-    redirect(&input, 0).unwrap();
-    redirect(&output, 1).unwrap();
+    redirect(input, 0).unwrap();
+    redirect(output, 1).unwrap();
     let mut instance = module.instantiate(spec, &mut host).unwrap();
     instance.keep_stderr();
     let end = instance.run_command("_start", &mut host);
     redirect(&stdout, 1).unwrap();
-    let stderr = String::from_utf8(instance.stderr_tail()).unwrap();
+    (end, String::from_utf8(instance.stderr_tail()).unwrap())
+}
+
+/// Runs the command with this payload on stdin.
+fn run_in(name: &str, options: EngineOptions, spec: &InstanceSpec, payload: &[u8]) -> Ran {
+    let mut input = tempfile::tempfile().unwrap();
+    input.write_all(payload).unwrap();
+    input.rewind().unwrap();
+    let mut output = tempfile::tempfile().unwrap();
+    let (end, stderr) = run_on((name, options), spec, (&input, &output));
     output.rewind().unwrap();
     let mut stdout = String::new();
     output.read_to_string(&mut stdout).unwrap();
     Ran { end, stdout, stderr }
 }
 
-fn run(spec: &InstanceSpec, payload: &str) -> String {
-    let ran = run_in(EngineOptions::default(), spec, payload.as_bytes());
-    assert_eq!(ran.end, CommandEnd::Exited(0), "{}", ran.stderr);
+fn run(name: &str, spec: &InstanceSpec, payload: &str) -> String {
+    let ran = run_in(name, EngineOptions::default(), spec, payload.as_bytes());
+    assert_eq!(ran.end, CommandEnd::Exited(0), "{name}: {}", ran.stderr);
     ran.stdout
 }
 
-fn a_command_has_its_payload_on_stdin_and_answers_on_stdout() {
+fn a_command_has_its_payload_on_stdin_and_answers_on_stdout(name: &str) {
     let spec = InstanceSpec::default();
-    assert_eq!(run(&spec, "hello"), "hello");
+    assert_eq!(run(name, &spec, "hello"), "hello");
     let large = "x".repeat(3 << 20);
-    assert_eq!(run(&spec, &large).len(), large.len());
-    let exited = run_in(EngineOptions::default(), &spec, b"!exit 3");
+    assert_eq!(run(name, &spec, &large).len(), large.len());
+    let exited = run_in(name, EngineOptions::default(), &spec, b"!exit 3");
     assert_eq!(
         (exited.end, &*exited.stderr),
         (CommandEnd::Exited(1), "leaving\n"),
-        "WASI 0.2 has no other code"
+        "WASI has no other code"
     );
-    let trapped = run_in(EngineOptions::default(), &spec, b"!panic");
+    let trapped = run_in(name, EngineOptions::default(), &spec, b"!panic");
     assert!(matches!(trapped.end, CommandEnd::Trapped(_)), "{:?}", trapped.end);
     assert!(trapped.stderr.contains("as requested"), "{}", trapped.stderr);
 }
 
-fn it_has_arguments_and_variables_of_its_own_only() {
+fn it_has_arguments_and_variables_of_its_own_only(name: &str) {
     let spec = InstanceSpec {
         args: vec!["command".into(), "two".into()],
         env: vec!["A=b=c".into()],
         ..InstanceSpec::default()
     };
-    assert_eq!(run(&spec, "!args"), "command two");
-    assert_eq!(run(&spec, "!env A"), "b=c");
-    assert_eq!(run(&spec, "!env PATH"), "");
+    assert_eq!(run(name, &spec, "!args"), "command two");
+    assert_eq!(run(name, &spec, "!env A"), "b=c");
+    assert_eq!(run(name, &spec, "!env PATH"), "");
 }
 
-fn it_has_the_directories_that_were_mounted_only() {
+fn it_has_the_directories_that_were_mounted_only(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "text").unwrap();
     fs::create_dir(folder.path().join("inner")).unwrap();
@@ -94,9 +108,9 @@ fn it_has_the_directories_that_were_mounted_only() {
     };
     let preopens = vec![preopen("/data", false), preopen("/fixed", true)];
     let spec = InstanceSpec { preopens, ..InstanceSpec::default() };
-    assert_eq!(run(&spec, "!ls /data"), "file inner link");
-    assert_eq!(run(&spec, "!read /fixed/file"), "text");
-    assert_eq!(run(&spec, "!write /data/new"), "done");
+    assert_eq!(run(name, &spec, "!ls /data"), "file inner link");
+    assert_eq!(run(name, &spec, "!read /fixed/file"), "text");
+    assert_eq!(run(name, &spec, "!write /data/new"), "done");
     assert_eq!(fs::read_to_string(folder.path().join("new")).unwrap(), "written");
     for refused in [
         "!write /fixed/other",
@@ -105,14 +119,14 @@ fn it_has_the_directories_that_were_mounted_only() {
         "!read /data/link",
         "!read /data/../../etc/passwd",
     ] {
-        let said = run(&spec, refused);
+        let said = run(name, &spec, refused);
         assert!(said.starts_with("error: "), "{refused}: {said}");
     }
 }
 
-fn it_sleeps_without_a_thread() {
+fn it_sleeps_without_a_thread(name: &str) {
     let before = threads();
-    assert_eq!(run(&InstanceSpec::default(), "!sleep 20"), "slept");
+    assert_eq!(run(name, &InstanceSpec::default(), "!sleep 20"), "slept");
     assert_eq!(threads(), before);
 }
 
@@ -122,19 +136,54 @@ fn threads() -> usize {
 
 #[test]
 fn commands() {
-    a_command_has_its_payload_on_stdin_and_answers_on_stdout();
-    it_has_arguments_and_variables_of_its_own_only();
-    it_has_the_directories_that_were_mounted_only();
-    it_sleeps_without_a_thread();
-    it_reaches_allowed_destinations_only();
+    for name in COMMANDS {
+        a_command_has_its_payload_on_stdin_and_answers_on_stdout(name);
+        it_has_arguments_and_variables_of_its_own_only(name);
+        it_has_the_directories_that_were_mounted_only(name);
+        it_sleeps_without_a_thread(name);
+        it_reaches_allowed_destinations_only(name);
+    }
+    its_tasks_end_before_it_does();
+    its_tasks_go_on_while_it_waits_for_stdin();
 }
 
-fn it_reaches_allowed_destinations_only() {
+fn its_tasks_end_before_it_does() {
+    let spec = InstanceSpec::default();
+    assert_eq!(run("async_command", &spec, "!later"), "now and later");
+    let ran = run_in("async_command", EngineOptions::default(), &spec, b"!forever");
+    let CommandEnd::Trapped(trap) = ran.end else { panic!("{:?}", ran.end) };
+    assert!(trap.reason.contains("deadlock"), "{}", trap.reason);
+}
+
+fn its_tasks_go_on_while_it_waits_for_stdin() {
+    let (input, sender) = pipe().unwrap();
+    let (receiver, output) = pipe().unwrap();
+    let other_side = std::thread::spawn(move || {
+        let (mut receiver, mut sender) = (File::from(receiver), File::from(sender));
+        let mut tick = [0; 5];
+        receiver.read_exact(&mut tick).unwrap();
+        sender.write_all(b"late").unwrap();
+        drop(sender);
+        let mut rest = String::new();
+        receiver.read_to_string(&mut rest).unwrap();
+        (tick, rest)
+    });
+    let spec = InstanceSpec { args: vec!["ticks".into()], ..InstanceSpec::default() };
+    let command = ("async_command", EngineOptions::default());
+    let (end, stderr) = run_on(command, &spec, (&input, &output));
+    drop(output);
+    assert_eq!(end, CommandEnd::Exited(0), "{stderr}");
+    let (tick, rest) = other_side.join().unwrap();
+    assert_eq!((&tick, &*rest), (b"tick\n", "late"));
+}
+
+fn it_reaches_allowed_destinations_only(name: &str) {
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap();
     let connect = |egress: Option<Egress>, to: &str| {
         let options = EngineOptions { egress, ..EngineOptions::default() };
-        let ran = run_in(options, &InstanceSpec::default(), format!("!connect {to}").as_bytes());
+        let ran =
+            run_in(name, options, &InstanceSpec::default(), format!("!connect {to}").as_bytes());
         assert_eq!(ran.end, CommandEnd::Exited(0), "{}", ran.stderr);
         ran.stdout
     };

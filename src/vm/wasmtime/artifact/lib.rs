@@ -15,11 +15,13 @@ use wasmtime::Config;
 /// Settings that native code depends on. The runtime refuses code of other settings.
 ///
 /// wasmtime's defaults but for: one 32-bit memory for a module, as the guest ABI has it. Between the components of which
-/// a component is composed, wasmtime copies with modules of its own, which have both memories.
+/// a component is composed, wasmtime copies with modules of its own, which have both memories. Every call pays for
+/// functions that may be asynchronous, so only components that have some may have them.
 #[must_use]
 pub fn settings(kind: Kind) -> Config {
     let mut config = Config::new();
-    config.wasm_memory64(false).wasm_multi_memory(kind == Kind::Component);
+    config.wasm_memory64(false).wasm_multi_memory(kind != Kind::Module);
+    config.concurrency_support(kind == Kind::AsyncComponent);
     config
 }
 
@@ -34,15 +36,18 @@ pub enum Kind {
     Module,
     /// A component.
     Component,
+    /// A component with asynchronous functions: its own, or those of WASI 0.3.
+    AsyncComponent,
 }
 
 impl Kind {
-    const ALL: [Self; 2] = [Self::Module, Self::Component];
+    const ALL: [Self; 3] = [Self::Module, Self::Component, Self::AsyncComponent];
 
     const fn number(self) -> u64 {
         match self {
             Self::Module => 0,
             Self::Component => 1,
+            Self::AsyncComponent => 2,
         }
     }
 }

@@ -1,25 +1,25 @@
-//! stdin, stdout and stderr of a component: this process's, without a thread. Runs in a worker.
+//! stdout and stderr of a component: this process's, without a thread. Runs in a worker.
 //!
-//! Reading and writing block, as they do for a core module: nothing else runs in the worker.
+//! Writing blocks, as it does for a core module: nothing else runs in the worker.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use nix::errno::Errno;
-use nix::unistd::{isatty, read, write};
-use tokio::io::{AsyncRead, AsyncWrite, empty};
-use wasmtime_wasi::cli::{IsTerminal, StdinStream, StdoutStream};
-use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
+use nix::unistd::{isatty, write};
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
+
+use super::stdin::{failed, uninterrupted};
 
 /// Bytes of stderr that are kept for a caller.
 const TAIL_MAX: usize = 1024;
-/// Most bytes that are read, or may be written, at a time.
+/// Most bytes that may be written at a time.
 const STEP_MAX: usize = 1 << 20;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stdin;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stdout;
@@ -61,44 +61,6 @@ impl Tail {
     }
 }
 
-impl IsTerminal for Stdin {
-    fn is_terminal(&self) -> bool {
-        isatty(io::stdin()).unwrap_or(false)
-    }
-}
-
-impl StdinStream for Stdin {
-    fn async_stream(&self) -> Box<dyn AsyncRead + Send + Sync> {
-        Box::new(empty())
-    }
-
-    fn p2_stream(&self) -> Box<dyn InputStream> {
-        Box::new(*self)
-    }
-}
-
-#[wasmtime_wasi::async_trait]
-impl Pollable for Stdin {
-    async fn ready(&mut self) {}
-}
-
-#[wasmtime_wasi::async_trait]
-impl InputStream for Stdin {
-    fn read(&mut self, size: usize) -> StreamResult<Bytes> {
-        if size == 0 {
-            return Ok(Bytes::new());
-        }
-        let mut bytes = vec![0; size.min(STEP_MAX)];
-        match uninterrupted(|| read(io::stdin(), &mut bytes)).map_err(failed)? {
-            0 => Err(StreamError::Closed),
-            read => {
-                bytes.truncate(read);
-                Ok(bytes.into())
-            }
-        }
-    }
-}
-
 impl IsTerminal for Stdout {
     fn is_terminal(&self) -> bool {
         isatty(io::stdout()).unwrap_or(false)
@@ -107,7 +69,7 @@ impl IsTerminal for Stdout {
 
 impl StdoutStream for Stdout {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(empty())
+        Box::new(*self)
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
@@ -135,6 +97,24 @@ impl OutputStream for Stdout {
     }
 }
 
+impl AsyncWrite for Stdout {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(uninterrupted(|| write(io::stdout(), bytes))?))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl IsTerminal for Stderr {
     fn is_terminal(&self) -> bool {
         isatty(io::stderr()).unwrap_or(false)
@@ -143,7 +123,7 @@ impl IsTerminal for Stderr {
 
 impl StdoutStream for Stderr {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(empty())
+        Box::new(self.clone())
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
@@ -172,28 +152,32 @@ impl OutputStream for Stderr {
     }
 }
 
+impl AsyncWrite for Stderr {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = uninterrupted(|| write(io::stderr(), bytes))?;
+        self.0.add(&bytes[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
 fn write_all(to: &impl AsFd, mut left: &[u8]) -> StreamResult<()> {
     while !left.is_empty() {
         let written = uninterrupted(|| write(to, left)).map_err(failed)?;
         left = &left[written..];
     }
     Ok(())
-}
-
-fn failed(errno: Errno) -> StreamError {
-    match errno {
-        Errno::EPIPE => StreamError::Closed,
-        errno => StreamError::LastOperationFailed(io::Error::from(errno).into()),
-    }
-}
-
-fn uninterrupted<T>(mut run: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
-    loop {
-        match run() {
-            Err(Errno::EINTR) => {}
-            ended => return ended,
-        }
-    }
 }
 
 #[cfg(test)]
