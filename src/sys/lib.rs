@@ -41,5 +41,6 @@ pub mod reopen;
 pub mod segment;
 pub mod seqpacket;
 pub mod shared;
+pub mod swap;
 pub mod wakeup;
 pub mod watch;

@@ -11,18 +11,20 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use cwasi_sys::swap;
 use wasmtime::PoolingAllocationConfig;
 
 const OWN: &str = "/proc/self/pagemap";
 
-/// Its number, and whether the kernel can be asked which pages were written (Linux 6.7 and later); `None` if there is
-/// no page map.
+/// Its number, and whether the pool may ask the kernel which pages were written (Linux 6.7 and later); `None` if there
+/// is no page map. With swap it may not: it asks for pages that are present, and would leave the others to the next
+/// instance.
 pub(super) fn find() -> Option<(RawFd, bool)> {
     static FOUND: OnceLock<Option<(RawFd, bool)>> = OnceLock::new();
     *FOUND.get_or_init(|| {
         // The number that it gets: the lowest free one.
         let number = File::open(OWN).ok()?.as_raw_fd();
-        let scans = PoolingAllocationConfig::is_pagemap_scan_available();
+        let scans = PoolingAllocationConfig::is_pagemap_scan_available() && !swap::is_on();
         let opened = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
         (opened.file_name() == Path::new(OWN).file_name()).then_some((number, scans))
     })
