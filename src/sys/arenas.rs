@@ -1,5 +1,5 @@
 //! The allocator's arenas, and the free pages in them.
-#![expect(unsafe_code, reason = "options of glibc's allocator")]
+#![cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "options of glibc's allocator"))]
 
 /// Has all threads of this process share one arena: glibc would give each of them, up to eight by processor, an arena
 /// of its own, with what it keeps for reuse. For processes that do little at a time. Other C libraries have no arenas.

@@ -21,13 +21,10 @@ pub fn join(archives: &[PathBuf], reference: &str, out: &Path) -> Result<()> {
     let mut images = Vec::new();
     let mut blobs = BTreeMap::new();
     for archive in archives {
-        let read = || -> Result<(Vec<Descriptor>, BTreeMap<String, Vec<u8>>)> {
-            let bytes = fs::read(archive)?;
-            Ok((manifests(&bytes)?, contents(&bytes)?))
-        };
-        let (found, content) = read().with_context(|| format!("read {}", archive.display()))?;
-        images.extend(found);
-        blobs.extend(content);
+        let read = || format!("read {}", archive.display());
+        let bytes = fs::read(archive).with_context(read)?;
+        images.extend(manifests(&bytes).with_context(read)?);
+        blobs.extend(contents(&bytes).with_context(read)?);
     }
     let index = index(images)?;
     let entry = descriptor(MediaType::ImageIndex, index.as_bytes())?;
