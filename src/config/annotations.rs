@@ -115,6 +115,8 @@ pub struct HttpExposure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSpec {
     pub role: Role,
+    /// True for an image that others embed: the container ends at once.
+    pub is_library: bool,
     /// Function name, when annotated.
     pub function: Option<String>,
     /// Workflow, empty when there is none.
@@ -169,6 +171,7 @@ impl Default for FunctionSpec {
     fn default() -> Self {
         Self {
             role: Role::Primary,
+            is_library: false,
             function: None,
             workflow: String::new(),
             trust: String::new(),
@@ -232,6 +235,7 @@ impl FunctionSpec {
 
     fn apply(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
+            "cwasi.role" if value == "library" => self.is_library = true,
             "cwasi.role" => self.role = role(value)?,
             "cwasi.secondary.function" => match value {
                 "true" => self.role = Role::Secondary,

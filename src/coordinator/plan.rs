@@ -15,7 +15,7 @@ use super::embedding::{NodeSettings, discover};
 use super::error::PlanError;
 use super::images::ImageStore;
 use super::locate::{LocatedModule, find_module};
-use super::module::{self, CheckedModule};
+use super::module::{self, CheckedModule, ModuleError};
 use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
@@ -75,6 +75,9 @@ const POOL_MAX: u64 = 256 << 20;
 /// Divisor of the container's memory limit: the other bound of these bytes.
 const POOL_SHARE: u64 = 4;
 
+/// What a library's container runs: `(module (func (export "_start")))`.
+const EMPTY_COMMAND: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x04\x01\x02\0\x0b";
+
 /// The function coordinator of one shim daemon.
 #[derive(Clone, Debug)]
 pub struct Coordinator<S, C> {
@@ -102,13 +105,13 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     ) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
         let mut annotations = function_spec(&spec)?;
-        let Some(found) =
+        let Some(mut found) =
             find_module(&self.images, &spec, request.rootfs, request.container).await?
         else {
             return native(&spec, &annotations);
         };
         mount_points::check(&spec, request.rootfs)?;
-        let module = module::check(&found.bytes, &found.origin)?;
+        let module = module_to_run(&mut found, annotations.is_library)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
         self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         if module.dropped_native {
@@ -168,6 +171,20 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
     }
+}
+
+/// The checked module that a container runs. A library's container is there so that the node has its image: it runs
+/// nothing of it.
+fn module_to_run(
+    found: &mut LocatedModule,
+    is_library: bool,
+) -> Result<CheckedModule, ModuleError> {
+    let module = module::check(&found.bytes, &found.origin)?;
+    if !is_library {
+        return Ok(module);
+    }
+    found.export = None;
+    module::check(EMPTY_COMMAND, &found.origin)
 }
 
 fn native(spec: &Spec, annotations: &FunctionSpec) -> Result<Plan, PlanError> {

@@ -22,7 +22,7 @@ pub(super) fn role(value: &str) -> Result<Role, String> {
     match value {
         "primary" => Ok(Role::Primary),
         "secondary" => Ok(Role::Secondary),
-        _ => Err("must be primary or secondary".to_owned()),
+        _ => Err("must be primary, secondary or library".to_owned()),
     }
 }
 

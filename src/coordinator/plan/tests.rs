@@ -64,13 +64,23 @@ async fn planned(
     annotated: Option<Engine>,
     compiler: Copy,
 ) -> (Result<Plan, PlanError>, Vec<Engine>) {
+    let annotation = annotated.map(|it| ("cwasi.engine", it.name()));
+    planned_module(r#"(module (func (export "_start")))"#, engine, annotation, compiler).await
+}
+
+async fn planned_module(
+    module: &str,
+    engine: Engine,
+    annotation: Option<(&str, &str)>,
+    compiler: Copy,
+) -> (Result<Plan, PlanError>, Vec<Engine>) {
     let dir = tempfile::tempdir().unwrap();
     let rootfs = dir.path().join("rootfs");
     fs::create_dir(&rootfs).unwrap();
-    let module = wat::parse_str(r#"(module (func (export "_start")))"#).unwrap();
+    let module = wat::parse_str(module).unwrap();
     fs::write(rootfs.join("m.wasm"), module).unwrap();
     let annotations: serde_json::Map<_, _> =
-        annotated.map(|it| ("cwasi.engine".to_owned(), it.name().into())).into_iter().collect();
+        annotation.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect();
     let spec = serde_json::json!({
         "ociVersion": "1.0.2",
         "root": { "path": "rootfs" },
@@ -120,4 +130,18 @@ async fn nothing_is_compiled_for_an_engine_that_is_missing() {
     let (plan, compiled) = planned(node, Some(other), with()).await;
     assert_eq!(plan.unwrap_err().to_string(), format!("the engine {other} is not installed"));
     assert!(compiled.is_empty());
+}
+
+/// Its container is there for the image. A module without an entry is none, as any other function.
+#[tokio::test]
+async fn a_library_needs_no_entry() {
+    let library = r#"(module (import "host" "f" (func)) (func (export "twice")))"#;
+    let role = |role| Some(("cwasi.role", role));
+    for engine in Engine::ALL {
+        let (plan, _) = planned_module(library, engine, role("library"), Copy::default()).await;
+        let Workload::Function(launch) = plan.unwrap().workload else { panic!("no function") };
+        assert_eq!(launch.entry, Entry::Command { export: "_start".to_owned() });
+        let (plan, _) = planned_module(library, engine, role("primary"), Copy::default()).await;
+        plan.unwrap_err();
+    }
 }
