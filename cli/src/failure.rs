@@ -8,7 +8,7 @@ use cwasi_config::NodeConfigError;
 
 use crate::containerd::ContainerdError;
 use crate::registry::RegistryError;
-use crate::workflow::WorkflowError;
+use cwasi_workflow::WorkflowError;
 
 /// Why the command ends without success. `docs/cli.md` has this table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The command `cwasi`. It speaks to containerd as any client does, and reads the runtime's state of this node.
 //!
 //! - [`commands`]: the command line, and one file for each verb; [`arguments`]: those of every verb.
-//! - [`workflow`]: the workflow file; [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
+//! - [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
@@ -27,13 +27,10 @@ pub mod interrupt;
 mod keys;
 pub mod metrics;
 pub mod module;
-mod nearest;
 pub mod output;
 pub mod registry;
 pub mod table;
 pub mod traces;
-mod visible;
-pub mod workflow;
 
 use std::process::ExitCode;
 

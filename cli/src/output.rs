@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Write as _};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
-use crate::visible;
+use cwasi_workflow::visible;
 
 /// Writes a result to stdout, as it is.
 ///

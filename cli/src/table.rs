@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::visible;
+use cwasi_workflow::visible;
 
 /// Spaces between two columns.
 const GAP: usize = 2;

@@ -18,9 +18,9 @@ use crate::deployment::mounts::problems;
 use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
-use crate::visible;
-use crate::workflow::document::{Location, Problem};
-use crate::workflow::{Embedded, Function, Role, Source, Workflow};
+use cwasi_workflow::document::{Location, Problem};
+use cwasi_workflow::visible;
+use cwasi_workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -56,7 +56,9 @@ impl Lint {
                 let (file, text) = (visible::word(&file), visible::word(text));
                 match location {
                     Location::File(..) => output::line(format_args!("{file}:{location}: {text}"))?,
-                    Location::CommandLine => output::line(format_args!("{location}: {text}"))?,
+                    Location::CommandLine | Location::Object => {
+                        output::line(format_args!("{location}: {text}"))?;
+                    }
                 }
             }
         }

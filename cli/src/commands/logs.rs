@@ -21,7 +21,7 @@ use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::visible;
+use cwasi_workflow::visible;
 
 /// Between two polls of the files.
 const LOOK: Duration = Duration::from_millis(100);

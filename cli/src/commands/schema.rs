@@ -7,7 +7,7 @@ use clap::Args;
 use crate::arguments::Global;
 use crate::failure::Failure;
 use crate::output;
-use crate::workflow::schema::{json_schema, markdown};
+use cwasi_workflow::schema::{json_schema, markdown};
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use crate::arguments::Global;
 use crate::containerd::containers::Container;
 use crate::failure::{Exit, Failure};
-use crate::nearest::nearest;
+use cwasi_workflow::nearest::nearest;
 
 /// Those with one of `names` as id or function, or all of `workflow`.
 ///

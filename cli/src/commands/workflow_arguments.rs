@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::workflow::{Additions, Workflow};
+use cwasi_workflow::{Additions, Workflow};
 
 /// A workflow file, and changes to it.
 #[derive(Debug, Args)]

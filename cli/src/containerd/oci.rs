@@ -10,7 +10,7 @@ use oci_spec::runtime::{
     UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
 };
 
-use crate::workflow::Mount as WorkflowMount;
+use cwasi_workflow::Mount as WorkflowMount;
 
 /// `PATH` of images that set none.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

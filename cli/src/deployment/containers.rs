@@ -17,7 +17,7 @@ use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::name_of;
 use crate::module;
-use crate::workflow::{Function, Role, Source, Workflow};
+use cwasi_workflow::{Function, Role, Source, Workflow};
 
 /// The annotation that makes a primary's run a part of a trace.
 const TRACE_ANNOTATION: &str = "cwasi.trace";

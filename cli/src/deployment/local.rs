@@ -23,7 +23,7 @@ use crate::containerd::oci::{self, FunctionSpec};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::workflow::{Embedded, Function, Role, Source, Workflow};
+use cwasi_workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// What the user has to know, once for each run.
 const NOTICE: &str = "cwasi: --local: functions run as processes of this user, without containers; their isolation is \

@@ -49,7 +49,7 @@ use self::replacement::Replacement;
 use self::run_folder::RunFolder;
 use crate::arguments::Global;
 use crate::failure::Failure;
-use crate::workflow::{Embedded, Role, Workflow};
+use cwasi_workflow::{Embedded, Role, Workflow};
 
 /// Service of the span of a whole run.
 const RUN_SERVICE: &str = "cwasi";

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cwasi_config::mount_target::{MountProblem, folder_target};
 
 use crate::failure::{Exit, Failure};
-use crate::workflow::{Function, Mount};
+use cwasi_workflow::{Function, Mount};
 
 /// All problems of the function's mounts and its working directory, but for sources that are missing.
 #[must_use]

@@ -20,7 +20,7 @@ use crate::containerd::oci::{self, FunctionSpec};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
-use crate::workflow::{Function, NodeSpec};
+use cwasi_workflow::{Function, NodeSpec};
 
 /// Longest wait for a start that was interrupted in containerd.
 const LATE_MAX: Duration = Duration::from_secs(3);

@@ -13,7 +13,7 @@ use super::log_file;
 use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
 use crate::failure::Failure;
-use crate::workflow::Function;
+use cwasi_workflow::Function;
 
 /// Folder of the state directory with those of runs.
 pub const RUNS: &str = "runs";

@@ -16,7 +16,7 @@ use super::platform::{Known, Platform};
 use super::{Deployment, container_id};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
-use crate::workflow::{Function, Role};
+use cwasi_workflow::{Function, Role};
 
 /// Between two readings of the calls.
 const POLL: Duration = Duration::from_millis(500);

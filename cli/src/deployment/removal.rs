@@ -9,7 +9,7 @@ use cwasi_host::group::group_id;
 use super::platform::Platform;
 use super::{Deployment, container_id};
 use crate::failure::Failure;
-use crate::workflow::{Function, Role};
+use cwasi_workflow::{Function, Role};
 
 impl<'a, P: Platform> Deployment<'a, P> {
     /// Removes the workflow's containers that the file does not have: of functions that left it, and beyond the

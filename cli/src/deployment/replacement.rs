@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::platform::Platform;
 use super::{Deployment, container_id};
 use crate::failure::Failure;
-use crate::workflow::Function;
-use crate::workflow::fields::REPLICAS_MAX;
+use cwasi_workflow::Function;
+use cwasi_workflow::fields::REPLICAS_MAX;
 
 /// Longest wait for an old container that was asked to end; init lets its requests end for 10 s.
 const ENDING_MAX: Duration = Duration::from_secs(12);

@@ -5,7 +5,7 @@ use futures_util::future::try_join_all;
 use super::platform::{Known, Platform};
 use super::{Deployed, Deployment, Outdated, container_id};
 use crate::failure::{Exit, Failure};
-use crate::workflow::{Function, Role};
+use cwasi_workflow::{Function, Role};
 
 impl<'a, P: Platform> Deployment<'a, P> {
     /// Starts the secondaries that do not run as the file says, all at a time.

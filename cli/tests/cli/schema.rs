@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use boon::{Compiler, SchemaIndex, Schemas};
-use cwasi_cli::workflow::{Additions, Workflow};
+use cwasi_workflow::{Additions, Workflow};
 use serde_json::{Value, json};
 
 const SCHEMA: &str = "workflow.schema.json";

@@ -19,7 +19,7 @@ use crate::arguments::Global;
 use crate::containerd::containers::Container;
 use crate::deployment::{Node, container_id, image_of};
 use crate::failure::{Exit, Failure};
-use crate::workflow::{Additions, Function, Role, Workflow};
+use cwasi_workflow::{Additions, Function, Role, Workflow};
 
 /// What a shim knows of a caller.
 pub(in crate::commands) struct Caller {

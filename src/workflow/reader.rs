@@ -1,6 +1,7 @@
 //! Checks a document and makes a [`Workflow`] of it. Reports every fault, not the first one.
 
 mod annotations;
+mod cluster;
 mod mounts;
 mod process;
 mod values;
@@ -9,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use self::values::{Given, given};
-use super::document::{Entry, Location, Node, Problem};
-use super::fields::{self, API_VERSION, KIND};
-use super::{Embedded, Function, NodeSpec, Role, Source, Workflow};
+use crate::document::{Entry, Location, Node, Problem};
+use crate::fields::{self, API_VERSION, KIND};
 use crate::nearest::nearest;
+use crate::{Embedded, Function, NodeSpec, Role, Source, Workflow};
 
 /// The annotation that others of a fan-in need.
 const FAN_IN: &str = "cwasi.fan-in";
@@ -64,20 +65,15 @@ impl Reader<'_> {
             self.fault(root.location, format!("the file has no `{key}`"));
         }
         let (name, spec) = (name.unwrap_or_default(), spec?);
-        let (mut functions, mut nodes) = (None, BTreeMap::new());
-        for entry in self.map(spec, "spec") {
-            match entry.key.as_str() {
-                "functions" => functions = Some(&entry.node),
-                "nodes" => nodes = self.nodes(&entry.node),
-                other => self.unknown(entry.location, "spec", other, &["functions", "nodes"]),
-            }
+        let fields = self.fields(spec, "spec", fields::SPEC);
+        let field = |name: &str| given(&fields, name).map(|entry| &entry.node);
+        let nodes = field("nodes").map(|node| self.nodes(node)).unwrap_or_default();
+        let placement = field("placement").map(|node| self.placement(node)).unwrap_or_default();
+        if let Some(template) = field("podTemplate") {
+            self.raw(template, "spec.podTemplate");
         }
-        let Some(functions) = functions else {
-            self.fault(spec.location, "spec has no `functions`");
-            return None;
-        };
-        let functions = self.functions(functions, &name, &nodes);
-        Some(Workflow { name, functions, nodes })
+        let functions = self.functions(field("functions")?, &name, &nodes);
+        Some(Workflow { name, functions, nodes, placement })
     }
 
     fn metadata(&mut self, node: &Node) -> Option<String> {
@@ -177,6 +173,7 @@ impl Reader<'_> {
             .is_some_and(|entry| self.flag(&entry.node, &format!("{path}.hostNetwork")));
         let replicas = field("replicas").and_then(|entry| self.replicas(entry, &path, role));
         let node = field("node").and_then(|entry| self.node_of(entry, &path, nodes));
+        let cluster = self.in_cluster(&fields, &path, role);
         Some(Function {
             name,
             location: entry.location,
@@ -191,6 +188,7 @@ impl Reader<'_> {
             node,
             embed,
             annotations,
+            cluster,
         })
     }
 

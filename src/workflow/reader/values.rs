@@ -3,9 +3,9 @@
 use cwasi_config::function_name;
 
 use super::Reader;
+use crate::document::{Entry, Location, Node, Problem, Value};
+use crate::fields::Field;
 use crate::nearest::nearest;
-use crate::workflow::document::{Entry, Location, Node, Problem, Value};
-use crate::workflow::fields::Field;
 
 /// The fields of one mapping that are in the file.
 pub(super) type Given<'a> = Vec<(&'static Field, &'a Entry)>;

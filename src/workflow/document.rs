@@ -18,6 +18,8 @@ pub enum Location {
     File(usize, usize),
     /// `--set` or `--input`.
     CommandLine,
+    /// In an object of Kubernetes' API, which has no lines.
+    Object,
 }
 
 /// A fault of the document.
@@ -60,6 +62,7 @@ impl fmt::Display for Location {
         match self {
             Self::File(line, column) => write!(f, "{line}:{column}"),
             Self::CommandLine => f.write_str("command line"),
+            Self::Object => f.write_str("object"),
         }
     }
 }
@@ -119,7 +122,51 @@ pub fn parse_value(text: &str) -> Result<Node, Problem> {
     Ok(node)
 }
 
+/// A JSON value as a tree.
+///
+/// # Errors
+/// When it is too deep or has too many values.
+pub fn from_json(json: &serde_json::Value) -> Result<Node, Problem> {
+    object_node(json, 0, &mut 0)
+}
+
+fn object_node(json: &serde_json::Value, depth: usize, nodes: &mut usize) -> Result<Node, Problem> {
+    use serde_json::Value as Json;
+    let location = Location::Object;
+    *nodes += 1;
+    if depth > DEPTH_MAX || *nodes > NODES_MAX {
+        let text = format!("more than {DEPTH_MAX} levels, or more than {NODES_MAX} values");
+        return Err(Problem::new(location, text));
+    }
+    let value = match json {
+        Json::Null => Value::Null,
+        Json::String(text) => Value::Text(text.clone()),
+        Json::Bool(_) | Json::Number(_) => Value::Text(json.to_string()),
+        Json::Array(items) => {
+            let items = items.iter().map(|item| object_node(item, depth + 1, nodes));
+            Value::List(items.collect::<Result<_, _>>()?)
+        }
+        Json::Object(map) => {
+            let entries = map.iter().map(|(key, json)| {
+                let node = object_node(json, depth + 1, nodes)?;
+                Ok(Entry { key: key.clone(), location, node })
+            });
+            Value::Map(entries.collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(Node { location, value })
+}
+
 impl Node {
+    /// The scalar that it is.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            Value::Null | Value::List(_) | Value::Map(_) => None,
+        }
+    }
+
     fn move_to_command_line(&mut self) {
         self.location = Location::CommandLine;
         match &mut self.value {

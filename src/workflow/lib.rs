@@ -3,13 +3,17 @@
 //! - [`document`]: YAML as a tree with locations.
 //! - [`fields`]: the table of fields; [`schema`]: what is generated from it.
 //! - `reader`: the tree, checked, as a [`Workflow`].
+//! - [`nearest`]: words that a user may have meant; [`visible`]: others' texts in messages.
 //!
-//! Invariant: a [`Workflow`] has only annotations that the runtime's own parser accepts. Nothing here asks containerd.
+//! Invariant: a [`Workflow`] has only annotations that the runtime's own parser accepts. Nothing here asks containerd
+//! or a cluster.
 
 pub mod document;
 pub mod fields;
+pub mod nearest;
 mod reader;
 pub mod schema;
+pub mod visible;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +22,6 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use self::document::{Location, Problem};
-use crate::visible;
 
 /// Longest file in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -31,6 +34,21 @@ pub struct Workflow {
     pub functions: Vec<Function>,
     /// Other containerds than that of the command line, by name.
     pub nodes: BTreeMap<String, NodeSpec>,
+    pub placement: Placement,
+}
+
+/// Where a cluster puts the functions of a workflow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// As [`Self::Node`], with advice from what calls move.
+    #[default]
+    Auto,
+    /// On one node, if there is room.
+    Node,
+    /// In one pod.
+    Pod,
+    /// Over the nodes.
+    Spread,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +76,42 @@ pub struct Function {
     pub embed: Vec<(String, Embedded)>,
     /// Annotations that fields of the file became. [`Self::all_annotations`] has the others, too.
     pub annotations: BTreeMap<String, String>,
+    pub cluster: InCluster,
+}
+
+/// What only a cluster does with a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InCluster {
+    pub scale: Option<Scale>,
+    /// When a primary runs: Kubernetes' syntax of CronJobs.
+    pub schedule: Option<String>,
+    /// The port of `http`.
+    pub http_port: Option<u16>,
+    /// The port of its Service; `None` if it has no `http_port`.
+    pub service_port: Option<u16>,
+    pub ingress: Option<Ingress>,
+}
+
+/// Numbers of pods of a secondary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    pub min: u32,
+    pub max: u32,
+    /// CPU time that a pod uses on average, in percent of its request.
+    pub target: u32,
+}
+
+/// Clients outside of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// `None` = any name.
+    pub host: Option<String>,
+    /// First part of the URLs' paths.
+    pub path: String,
+    /// `None` = the cluster's default.
+    pub class: Option<String>,
+    /// Name of a Secret with the certificate.
+    pub tls: Option<String>,
 }
 
 /// Where a module is.
@@ -141,7 +195,7 @@ impl fmt::Display for Problems<'_> {
             let text = visible::word(text);
             match location {
                 Location::File(..) => write!(f, "\n{}:{location}: {text}", self.path.display())?,
-                Location::CommandLine => write!(f, "\n{location}: {text}")?,
+                Location::CommandLine | Location::Object => write!(f, "\n{location}: {text}")?,
             }
         }
         Ok(())
@@ -179,6 +233,15 @@ impl Workflow {
             root.set(&path, node).map_err(|problem| vec![problem])?;
         }
         reader::read(&root, folder, &additions.inputs)
+    }
+
+    /// Reads an object of Kubernetes' API: JSON with the fields of a file.
+    ///
+    /// # Errors
+    /// All faults.
+    pub fn from_object(object: &serde_json::Value) -> Result<Self, Vec<Problem>> {
+        let root = document::from_json(object).map_err(|problem| vec![problem])?;
+        reader::read(&root, Path::new(""), &[])
     }
 
     #[must_use]

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::{self, API_VERSION, FUNCTION, Field, FieldType, KIND, NODE, Target};
+use crate::fields::{self, API_VERSION, FUNCTION, Field, FieldType, KIND, NODE, SPEC, Target};
 
 /// Syntax of names, as `cwasi_config::function_name` checks it.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
@@ -17,8 +17,12 @@ const NO_PATH: &str = r"(^|/)\.\.(/|$)";
 /// The JSON Schema of a workflow file.
 #[must_use]
 pub fn json_schema() -> Value {
-    let mut function = object(FUNCTION);
-    function["oneOf"] = json!([{ "required": ["module"] }, { "required": ["image"] }]);
+    let mut spec = object(SPEC);
+    let functions = &mut spec["properties"]["functions"];
+    functions["minProperties"] = json!(1);
+    functions["propertyNames"] = json!({ "pattern": NAME });
+    functions["additionalProperties"]["oneOf"] =
+        json!([{ "required": ["module"] }, { "required": ["image"] }]);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "CWASI workflow",
@@ -38,20 +42,7 @@ pub fn json_schema() -> Value {
                     "annotations": { "type": "object" },
                 },
             },
-            "spec": {
-                "type": "object",
-                "additionalProperties": false,
-                "required": ["functions"],
-                "properties": {
-                    "functions": {
-                        "type": "object",
-                        "minProperties": 1,
-                        "propertyNames": { "pattern": NAME },
-                        "additionalProperties": function,
-                    },
-                    "nodes": { "type": "object", "additionalProperties": object(NODE) },
-                },
-            },
+            "spec": spec,
         },
     })
 }
@@ -91,6 +82,10 @@ fn property(field: &Field) -> Value {
         FieldType::Map => json!({ "type": "object", "additionalProperties": { "type": text } }),
         FieldType::Object(inner) => object(inner),
         FieldType::Objects(inner) => json!({ "type": "array", "items": object(inner) }),
+        FieldType::Named(inner) => {
+            json!({ "type": "object", "additionalProperties": object(inner) })
+        }
+        FieldType::Raw => json!({ "type": "object" }),
     };
     schema["description"] = json!(described(field));
     schema
@@ -100,7 +95,7 @@ fn described(field: &Field) -> String {
     match field.target {
         Target::Annotation(key) => format!("{} (becomes {key})", field.about),
         Target::Oci(path) => format!("{} (becomes {path})", field.about),
-        Target::Deployment(_) | Target::Inside => field.about.to_owned(),
+        Target::Deployment(_) | Target::Kubernetes(_) | Target::Inside => field.about.to_owned(),
     }
 }
 
@@ -108,13 +103,16 @@ fn described(field: &Field) -> String {
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::new();
-    for (heading, fields) in [("`spec.functions.NAME`", FUNCTION), ("`spec.nodes.NAME`", NODE)] {
+    let tables =
+        [("`spec`", SPEC), ("`spec.functions.NAME`", FUNCTION), ("`spec.nodes.NAME`", NODE)];
+    for (heading, fields) in tables {
         text += &format!("| field of {heading} | meaning; default | becomes |\n|---|---|---|\n");
         for (path, field) in fields::all(fields) {
             let target = match field.target {
                 Target::Annotation(key) => format!("`{key}`"),
                 Target::Oci(path) => format!("OCI `{path}`"),
                 Target::Deployment(what) => what.to_owned(),
+                Target::Kubernetes(what) => format!("Kubernetes: {what}"),
                 Target::Inside => String::new(),
             };
             text += &format!("| `{path}` | {} | {target} |\n", field.about);
@@ -132,7 +130,7 @@ mod tests {
     use super::*;
 
     fn docs(name: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
         fs::read_to_string(path).unwrap()
     }
 

@@ -1,5 +1,5 @@
-use super::super::{Additions, Mount};
 use super::*;
+use crate::{Additions, Mount};
 
 const GOOD: &str = r#"
 apiVersion: cwasi.dev/v1alpha1

@@ -7,9 +7,9 @@ use cwasi_config::{FunctionSpec, function_name};
 
 use super::values::Given;
 use super::{FAN_IN, Reader};
-use crate::workflow::document::{Entry, Location};
-use crate::workflow::fields::{Field, FieldType, Target};
-use crate::workflow::{Embedded, Role};
+use crate::document::{Entry, Location};
+use crate::fields::{Field, FieldType, Target};
+use crate::{Embedded, Role};
 
 impl Reader<'_> {
     /// The annotations of a function. Each value is checked by itself, then all together.
@@ -25,7 +25,10 @@ impl Reader<'_> {
         let mut values: Vec<Annotated> = Vec::new();
         for (field, entry) in fields {
             let path = format!("{path}.{}", field.name);
-            if let (Target::Inside, FieldType::Object(inner)) = (field.target, field.kind) {
+            if let FieldType::Object(inner) = field.kind {
+                if !inner.iter().any(|field| matches!(field.target, Target::Annotation(_))) {
+                    continue;
+                }
                 for (field, entry) in self.fields(&entry.node, &path, inner) {
                     let path = format!("{path}.{}", field.name);
                     values.extend(self.annotation(field, entry, path));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cwasi_config::mount_target::plain_path;
 
 use super::Reader;
-use crate::workflow::document::{Node, Value};
+use crate::document::{Node, Value};
 
 impl Reader<'_> {
     /// Arguments. A text is refused, as Kubernetes does: it could be one argument, or several between spaces.

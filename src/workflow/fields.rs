@@ -7,6 +7,8 @@ use cwasi_config::Engine;
 pub const API_VERSION: &str = "cwasi.dev/v1alpha1";
 /// Most containers of one secondary.
 pub const REPLICAS_MAX: u32 = 64;
+/// Most pods of one secondary.
+pub const PODS_MAX: u32 = 1000;
 /// Their `kind`.
 pub const KIND: &str = "Workflow";
 
@@ -35,6 +37,10 @@ pub enum FieldType {
     Object(&'static [Field]),
     /// A list of mappings with these fields.
     Objects(&'static [Field]),
+    /// A mapping from names to mappings with these fields.
+    Named(&'static [Field]),
+    /// A mapping that somebody else's schema describes.
+    Raw,
 }
 
 /// What a field becomes.
@@ -46,6 +52,8 @@ pub enum Target {
     Oci(&'static str),
     /// Something else about containers, images or nodes.
     Deployment(&'static str),
+    /// What the operator makes of it in a cluster; elsewhere it means nothing.
+    Kubernetes(&'static str),
     /// Its own fields say it.
     Inside,
 }
@@ -73,9 +81,36 @@ impl Field {
 }
 
 use FieldType::{
-    Choice, Duration, Folder, List, Map, MountTarget, Number, Object, Objects, Size, Text, Texts,
+    Choice, Duration, Folder, List, Map, MountTarget, Named, Number, Object, Objects, Raw, Size,
+    Text, Texts,
 };
-use Target::{Annotation, Deployment, Inside, Oci};
+use Target::{Annotation, Deployment, Inside, Kubernetes, Oci};
+
+/// Fields of `spec`.
+pub const SPEC: &[Field] = &[
+    Field::new("functions", Named(FUNCTION), Inside, "functions by their names").required(),
+    Field::new(
+        "nodes",
+        Named(NODE),
+        Inside,
+        "other containerds than that of the command line, by their names",
+    ),
+    Field::new("placement", Object(PLACEMENT), Inside, "where a cluster puts the functions"),
+    Field::new(
+        "podTemplate",
+        Raw,
+        Kubernetes("merged into the template of every pod"),
+        "a part of a PodTemplateSpec: `metadata`, `spec`",
+    ),
+];
+
+/// Fields of a placement.
+pub const PLACEMENT: &[Field] = &[Field::new(
+    "policy",
+    Choice(&["auto", "node", "pod", "spread"]),
+    Kubernetes("pod affinity, one pod, or topologySpreadConstraints"),
+    "`node`: on one node if there is room; `pod`: in one pod; `spread`: over the nodes; `auto`: as `node`, with advice from what calls move; `auto`",
+)];
 
 /// Fields of a function.
 pub const FUNCTION: &[Field] = &[
@@ -215,6 +250,75 @@ pub const FUNCTION: &[Field] = &[
         Text,
         Annotation("cwasi.trace"),
         "`always`, `never`, or the share of its traces that are recorded; as the node says",
+    ),
+    Field::new(
+        "scale",
+        Object(SCALE),
+        Inside,
+        "a cluster changes the number of a secondary's pods",
+    ),
+    Field::new(
+        "schedule",
+        Text,
+        Kubernetes("a CronJob"),
+        "when a primary runs, such as `*/5 * * * *`; a cluster runs it once, when it is applied",
+    ),
+    Field::new("service", Object(SERVICE), Inside, "address of a function that has a port"),
+    Field::new("ingress", Object(INGRESS), Inside, "clients outside of the cluster"),
+    Field::new(
+        "podTemplate",
+        Raw,
+        Kubernetes("merged into the template of its pods"),
+        "a part of a PodTemplateSpec: `metadata`, `spec`",
+    ),
+];
+
+/// Fields of a scale.
+pub const SCALE: &[Field] = &[
+    Field::new(
+        "min",
+        Number(1, REPLICAS_MAX as u64),
+        Kubernetes("HorizontalPodAutoscaler `minReplicas`"),
+        "fewest pods; 1",
+    ),
+    Field::new(
+        "max",
+        Number(1, PODS_MAX as u64),
+        Kubernetes("HorizontalPodAutoscaler `maxReplicas`"),
+        "most pods",
+    )
+    .required(),
+    Field::new(
+        "target",
+        Number(1, 1000),
+        Kubernetes("HorizontalPodAutoscaler `averageUtilization`"),
+        "CPU time that a pod uses on average, in percent of its request; 80",
+    ),
+];
+
+/// Fields of a service.
+pub const SERVICE: &[Field] = &[Field::new(
+    "port",
+    Number(1, 65_535),
+    Kubernetes("Service `port`"),
+    "port of the Service; 80",
+)];
+
+/// Fields of an ingress.
+pub const INGRESS: &[Field] = &[
+    Field::new("host", Text, Kubernetes("Ingress `host`"), "name by which clients ask; any"),
+    Field::new("path", Text, Kubernetes("Ingress `path`"), "first part of the URLs' paths; `/`"),
+    Field::new(
+        "class",
+        Text,
+        Kubernetes("Ingress `ingressClassName`"),
+        "class of the controller that serves it; the cluster's default",
+    ),
+    Field::new(
+        "tls",
+        Text,
+        Kubernetes("Ingress `tls`"),
+        "name of a Secret with the certificate of `host`; no TLS",
     ),
 ];
 

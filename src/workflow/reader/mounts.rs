@@ -4,10 +4,10 @@ use cwasi_config::mount_target::mount_target;
 
 use super::Reader;
 use super::values::given;
+use crate::Mount;
+use crate::document::{Location, Node, Problem, Value};
+use crate::fields;
 use crate::nearest::nearest;
-use crate::workflow::Mount;
-use crate::workflow::document::{Location, Node, Problem, Value};
-use crate::workflow::fields;
 
 impl Reader<'_> {
     pub(super) fn mounts(&mut self, node: &Node, path: &str) -> Vec<Mount> {

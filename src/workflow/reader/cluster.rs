@@ -1,0 +1,154 @@
+//! What only a cluster does with a workflow and its functions: placement, scale, schedule, addresses.
+
+use cwasi_config::FunctionSpec;
+
+use super::Reader;
+use super::values::{Given, given};
+use crate::document::{Entry, Node};
+use crate::fields::{self, FieldType};
+use crate::{InCluster, Ingress, Placement, Role, Scale};
+
+/// Port of a Service, and use of CPU time in percent, unless the file says another one.
+const SERVICE_PORT: u16 = 80;
+const SCALE_TARGET: u32 = 80;
+
+impl Reader<'_> {
+    pub(super) fn placement(&mut self, node: &Node) -> Placement {
+        let fields = self.fields(node, "spec.placement", fields::PLACEMENT);
+        let Some(entry) = given(&fields, "policy") else { return Placement::default() };
+        match self.text(&entry.node, "spec.placement.policy") {
+            Some("node") => Placement::Node,
+            Some("pod") => Placement::Pod,
+            Some("spread") => Placement::Spread,
+            Some("auto") | None => Placement::Auto,
+            Some(other) => {
+                let text =
+                    format!("spec.placement.policy: `{other}` must be auto, node, pod or spread");
+                self.fault(entry.node.location, text);
+                Placement::default()
+            }
+        }
+    }
+
+    /// A mapping that is the operator's to read.
+    pub(super) fn raw(&mut self, node: &Node, path: &str) {
+        let _entries = self.map(node, path);
+    }
+
+    pub(super) fn in_cluster(&mut self, fields: &Given<'_>, path: &str, role: Role) -> InCluster {
+        if let Some(entry) = given(fields, "podTemplate") {
+            self.raw(&entry.node, &format!("{path}.podTemplate"));
+        }
+        let port = given(fields, "http").and_then(|entry| port_of(&entry.node));
+        let scale = given(fields, "scale").and_then(|entry| self.scale(entry, fields, path, role));
+        let schedule = given(fields, "schedule").and_then(|entry| self.schedule(entry, path, role));
+        let service = given(fields, "service").and_then(|entry| self.service(entry, path, port));
+        let ingress = given(fields, "ingress").and_then(|entry| self.ingress(entry, path, port));
+        let service_port = port.map(|_| service.unwrap_or(SERVICE_PORT));
+        InCluster { scale, schedule, http_port: port, service_port, ingress }
+    }
+
+    fn scale(
+        &mut self,
+        entry: &Entry,
+        function: &Given<'_>,
+        path: &str,
+        role: Role,
+    ) -> Option<Scale> {
+        if role != Role::Secondary {
+            let text = format!("{path}.scale needs role: secondary: a primary runs once");
+            self.fault(entry.location, text);
+        }
+        if let Some(replicas) = given(function, "replicas") {
+            let text = format!("{path} has both `replicas` and `scale`: keep one");
+            self.fault(replicas.location, text);
+        }
+        let path = format!("{path}.scale");
+        let fields = self.fields(&entry.node, &path, fields::SCALE);
+        let mut number = |name: &str, otherwise: u32| match given(&fields, name) {
+            Some(entry) => self.number(entry, &path, fields::SCALE),
+            None => Some(otherwise),
+        };
+        let (min, max) = (number("min", 1)?, number("max", 1)?);
+        let target = number("target", SCALE_TARGET)?;
+        if min > max {
+            let text = format!("{path}: min {min} is more than max {max}");
+            self.fault(entry.location, text);
+        }
+        Some(Scale { min, max, target })
+    }
+
+    fn schedule(&mut self, entry: &Entry, path: &str, role: Role) -> Option<String> {
+        let path = format!("{path}.schedule");
+        let text = self.filled(&entry.node, &path)?;
+        if role != Role::Primary {
+            let text = format!("{path} needs role: primary: a secondary runs when it is called");
+            self.fault(entry.location, text);
+        }
+        // Kubernetes' own parser decides about the rest.
+        if !text.starts_with('@') && text.split_whitespace().count() != 5 {
+            let text = format!(
+                "{path}: `{text}` is not a schedule of five fields such as `*/5 * * * *`, or @hourly"
+            );
+            self.fault(entry.node.location, text);
+        }
+        Some(text.to_owned())
+    }
+
+    fn service(&mut self, entry: &Entry, path: &str, port: Option<u16>) -> Option<u16> {
+        self.needs_port(entry, path, port);
+        let path = format!("{path}.service");
+        let fields = self.fields(&entry.node, &path, fields::SERVICE);
+        let port = self.number(given(&fields, "port")?, &path, fields::SERVICE)?;
+        u16::try_from(port).ok()
+    }
+
+    fn ingress(&mut self, entry: &Entry, path: &str, port: Option<u16>) -> Option<Ingress> {
+        self.needs_port(entry, path, port);
+        let path = format!("{path}.ingress");
+        let fields = self.fields(&entry.node, &path, fields::INGRESS);
+        let mut text = |name: &str| {
+            let entry = given(&fields, name)?;
+            self.filled(&entry.node, &format!("{path}.{name}")).map(str::to_owned)
+        };
+        let (host, class, tls) = (text("host"), text("class"), text("tls"));
+        let url_path = text("path").unwrap_or_else(|| "/".to_owned());
+        if !url_path.starts_with('/') {
+            self.fault(entry.location, format!("{path}.path: `{url_path}` must begin with `/`"));
+        }
+        if tls.is_some() && host.is_none() {
+            let text = format!("{path}.tls needs `host`: a certificate is for a name");
+            self.fault(entry.location, text);
+        }
+        Some(Ingress { host, path: url_path, class, tls })
+    }
+
+    fn needs_port(&mut self, entry: &Entry, path: &str, port: Option<u16>) {
+        if port.is_none() {
+            let text =
+                format!("{path}.{} needs a port of the container, such as `http: 8080`", entry.key);
+            self.fault(entry.location, text);
+        }
+    }
+
+    /// A whole number within its field's bounds.
+    fn number(&mut self, entry: &Entry, path: &str, known: &[fields::Field]) -> Option<u32> {
+        let path = format!("{path}.{}", entry.key);
+        let text = self.text(&entry.node, &path)?;
+        let field = known.iter().find(|field| field.name == entry.key)?;
+        let FieldType::Number(min, max) = field.kind else { return None };
+        let number = text.parse::<u32>().ok().filter(|it| (min..=max).contains(&u64::from(*it)));
+        if number.is_none() {
+            let text = format!("{path}: {text} is not a whole number from {min} to {max}");
+            self.fault(entry.node.location, text);
+        }
+        number
+    }
+}
+
+/// The port of a value of `http`, as the runtime reads it.
+fn port_of(node: &Node) -> Option<u16> {
+    let text = node.text()?;
+    let pairs = [("cwasi.http", text), ("cwasi.role", "secondary"), ("cwasi.workflow", "w")];
+    FunctionSpec::parse(pairs).ok()?.http.port
+}
