@@ -20,7 +20,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes node-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -68,6 +68,12 @@ node-image: ## The image from which deploy/kubernetes installs: target/cwasi-nod
 	@$(if $(WASMEDGE),cargo build $(RELEASE) -p cwasi-sandbox-wasmedge)
 	cargo build -p cwasi-testbed
 	@PROFILE=$(PROFILE) ARM64=$(ARM64) WASMEDGE=$(WASMEDGE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
+
+operator-image: ## The image of deploy/kubernetes/operator.yaml: target/cwasi-operator.tar (PROFILE=release)
+	@scripts/setup.sh --static
+	@scripts/build.sh --static $(RELEASE) -p cwasi-operator
+	cargo build -p cwasi-testbed
+	@PROFILE=$(PROFILE) scripts/operator-image.sh '$(BUILT)/cwasi-operator.tar'
 
 test-arm64: setup-arm64 setup-tests guests ## Static programs for 64-bit ARM, and a smoke test in an emulated machine
 	cargo build -p cwasi-testbed

@@ -3,14 +3,14 @@
 # Nodes import them; manifests name them `localhost/…` with imagePullPolicy IfNotPresent, so no registry takes part.
 
 # In the order of their building; each has a function make_NAME.
-IMAGE_NAMES=(pause busybox hello guests cwasi-node)
+IMAGE_NAMES=(pause busybox hello guests cwasi-node cwasi-operator)
 
 build_images() {
     local name
     say "building the runtime, its guests and images"
     "$CHECKOUT/scripts/guests.sh"
     # shellcheck disable=SC2046 # one flag or none
-    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release)
+    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release) -p cwasi-operator
     cargo build --manifest-path "$CHECKOUT/Cargo.toml" -p cwasi-testbed
     mkdir -p "$IMAGES"
     for name in "${IMAGE_NAMES[@]}"; do
@@ -64,6 +64,8 @@ make_cwasi_node() {
         [ "$out" -nt "$part" ] || { "$CHECKOUT/scripts/node-image.sh" "$out"; return; }
     done
 }
+
+make_cwasi_operator() { "$CHECKOUT/scripts/operator-image.sh" "$IMAGES/cwasi-operator.tar"; }
 
 # Functions and input of the video workflow, and the results that it has to have, in .cwasi/demo; a Redis.
 VIDEO_FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils)

@@ -1,0 +1,277 @@
+//! The status of a Workflow: a pure function of the plan and of what the cluster has.
+//!
+//! `Ready` is true when every function is ready. `Progressing` is true while one is on its way, `Degraded` when something
+//! needs a person: each message names the function and the remedy.
+
+use cwasi_workflow::{Placement, Role};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use crate::objects::names;
+use crate::observe::Observed;
+use crate::plan::{Plan, PlannedFunction};
+use crate::resource::{FunctionStatus, WorkflowStatus};
+
+/// Longest message of a condition in bytes; the API allows 32 KiB.
+const MESSAGE_MAX: usize = 4096;
+
+/// Something that needs a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// One word in CamelCase, as Kubernetes' own.
+    pub reason: String,
+    /// Which function, what, and the remedy.
+    pub message: String,
+}
+
+impl Trouble {
+    /// A trouble of this reason.
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into() }
+    }
+}
+
+/// The status of a Workflow that cannot be planned: nothing of it was changed.
+#[must_use]
+pub fn of_faults(faults: &[String], previous: &WorkflowStatus, generation: i64) -> WorkflowStatus {
+    let trouble = Trouble::new("Invalid", faults.join("\n"));
+    let status = WorkflowStatus { observed_generation: generation, ..previous.clone() };
+    conclude(status, &[trouble], previous, generation)
+}
+
+/// The status of a Workflow whose objects were applied. `refused` is what the API did not take.
+#[must_use]
+pub fn of_plan(
+    plan: &Plan,
+    observed: &Observed,
+    refused: Vec<Trouble>,
+    previous: &WorkflowStatus,
+    generation: i64,
+) -> WorkflowStatus {
+    let mut troubles = refused;
+    let running = plan.functions.iter().filter(|it| it.function.role != Role::Library);
+    let functions: Vec<_> =
+        running.map(|planned| function(plan, planned, observed, &mut troubles)).collect();
+    let ready = functions.iter().filter(|it| is_ready(it)).count();
+    let status = WorkflowStatus {
+        observed_generation: generation,
+        ready_functions: format!("{ready}/{}", functions.len()),
+        functions,
+        conditions: Vec::new(),
+    };
+    conclude(status, &troubles, previous, generation)
+}
+
+fn is_ready(function: &FunctionStatus) -> bool {
+    !function.workload.is_empty() && function.ready_replicas >= function.replicas
+}
+
+fn conclude(
+    mut status: WorkflowStatus,
+    troubles: &[Trouble],
+    previous: &WorkflowStatus,
+    generation: i64,
+) -> WorkflowStatus {
+    let waiting: Vec<_> = status
+        .functions
+        .iter()
+        .filter(|it| !is_ready(it))
+        .map(|it| format!("{} ({} of {})", it.name, it.ready_replicas, it.replicas))
+        .collect();
+    let degraded = troubles.first();
+    let is_invalid = degraded.is_some_and(|it| it.reason == "Invalid");
+    let mut messages: Vec<&str> = troubles.iter().map(|it| it.message.as_str()).collect();
+    messages.dedup();
+    let trouble = shortened(&messages.join("\n"));
+    let ready = match degraded {
+        _ if waiting.is_empty() && !is_invalid => (true, "AllReady", String::new()),
+        Some(first) => (false, first.reason.as_str(), trouble.clone()),
+        None => (false, "Waiting", format!("not ready: {}", waiting.join(", "))),
+    };
+    let progressing = match degraded {
+        _ if is_invalid => (false, "Invalid", "nothing was changed".to_owned()),
+        _ if waiting.is_empty() => (false, "AllReady", String::new()),
+        _ => (true, "Waiting", format!("not ready: {}", waiting.join(", "))),
+    };
+    let degraded = match degraded {
+        Some(first) => (true, first.reason.as_str(), trouble),
+        None => (false, "AsExpected", String::new()),
+    };
+    status.conditions = [("Ready", ready), ("Progressing", progressing), ("Degraded", degraded)]
+        .into_iter()
+        .map(|(kind, (is_true, reason, message))| {
+            let value = if is_true { "True" } else { "False" };
+            let same = previous.conditions.iter().find(|it| it.type_ == kind && it.status == value);
+            let since =
+                same.map_or_else(|| Time(Timestamp::now()), |it| it.last_transition_time.clone());
+            Condition {
+                type_: kind.to_owned(),
+                status: value.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                observed_generation: Some(generation),
+                last_transition_time: since,
+            }
+        })
+        .collect();
+    status
+}
+
+fn shortened(text: &str) -> String {
+    let end = (0..=text.len().min(MESSAGE_MAX)).rev().find(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].to_owned()
+}
+
+fn function(
+    plan: &Plan,
+    planned: &PlannedFunction,
+    observed: &Observed,
+    troubles: &mut Vec<Trouble>,
+) -> FunctionStatus {
+    let function = &planned.function;
+    let own = (plan.placement != Placement::Pod).then_some(function.name.as_str());
+    let (revision, first) = match own {
+        Some(_) => (&planned.revision, planned),
+        // The workload of the one pod is that of its first primary.
+        None => (&plan.revision, plan.primaries().next().unwrap_or(planned)),
+    };
+    let object = names::object(&plan.workflow, own);
+    let mut status = FunctionStatus {
+        name: function.name.clone(),
+        image: planned.image.clone(),
+        image_digest: observed.pods_of(own).find_map(|pod| digest(pod, &function.name)),
+        replicas: 1,
+        ..FunctionStatus::default()
+    };
+    if let Some(port) = function.cluster.service_port {
+        let service = names::object(&plan.workflow, Some(&function.name));
+        status.endpoint = Some(format!("http://{service}:{port}"));
+    }
+    match (first.function.role, &first.function.cluster.schedule) {
+        (Role::Primary, Some(_)) => {
+            if observed.cron_jobs.iter().any(|it| it.name_any() == object) {
+                (status.workload, status.ready_replicas) = (format!("CronJob/{object}"), 1);
+            }
+        }
+        (Role::Primary, None) => {
+            let name = format!("{object}-{revision}");
+            if let Some(job) = observed.job(&name) {
+                status.workload = format!("Job/{name}");
+                status.ready_replicas = i32::from(job_is_ready(job));
+                troubles.extend(job_trouble(job, &function.name));
+            }
+        }
+        (Role::Secondary | Role::Library, _) => {
+            if let Some(deployment) = observed.deployment(&object) {
+                status.workload = format!("Deployment/{object}");
+                (status.replicas, status.ready_replicas) = replicas(deployment);
+                troubles.extend(deployment_trouble(deployment, &function.name));
+            }
+        }
+    }
+    if !is_ready(&status) {
+        troubles.extend(observed.pods_of(own).find_map(|pod| pod_trouble(pod, &function.name)));
+    }
+    status
+}
+
+/// Wanted and ready pods of the newest template.
+fn replicas(deployment: &Deployment) -> (i32, i32) {
+    let wanted = deployment.spec.as_ref().and_then(|it| it.replicas).unwrap_or(1);
+    let Some(status) = &deployment.status else { return (wanted, 0) };
+    let is_current = status.observed_generation >= deployment.metadata.generation;
+    let updated = status.updated_replicas.unwrap_or(0);
+    // Pods of the template before go last of all, so those are available.
+    let outdated = status.replicas.unwrap_or(0) - updated;
+    let ready = (status.available_replicas.unwrap_or(0) - outdated).clamp(0, updated);
+    (wanted, if is_current { ready } else { 0 })
+}
+
+fn job_is_ready(job: &Job) -> bool {
+    let Some(status) = &job.status else { return false };
+    status.succeeded.unwrap_or(0) > 0 || status.ready.unwrap_or(0) > 0
+}
+
+fn job_trouble(job: &Job, function: &str) -> Option<Trouble> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let failed = conditions.iter().find(|it| it.type_ == "Failed" && it.status == "True")?;
+    let name = job.name_any();
+    let text = format!(
+        "{function}: its Job has failed ({}): see `kubectl logs job/{name}`; delete the Job to run it again",
+        failed.message.as_deref().unwrap_or("no message")
+    );
+    Some(Trouble::new("JobFailed", text))
+}
+
+fn deployment_trouble(deployment: &Deployment, function: &str) -> Option<Trouble> {
+    let conditions = deployment.status.as_ref()?.conditions.as_ref()?;
+    let failure = conditions.iter().find(|it| it.type_ == "ReplicaFailure" && it.status == "True");
+    let stuck = conditions.iter().find(|it| {
+        it.type_ == "Progressing" && it.reason.as_deref() == Some("ProgressDeadlineExceeded")
+    });
+    let found = failure.or(stuck)?;
+    let message = found.message.as_deref().unwrap_or_default();
+    let remedy = if message.contains("quota") {
+        ": raise the namespace's quota, or lower `replicas`"
+    } else if message.contains("RuntimeClass") {
+        ": install the runtime's RuntimeClass (docs/kubernetes.md)"
+    } else {
+        ""
+    };
+    let reason = found.reason.clone().unwrap_or_else(|| found.type_.clone());
+    Some(Trouble::new(reason, format!("{function}: {message}{remedy}")))
+}
+
+/// Why a pod does not run.
+fn pod_trouble(pod: &Pod, function: &str) -> Option<Trouble> {
+    let status = pod.status.as_ref()?;
+    let name = pod.name_any();
+    let unschedulable = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable"));
+    if let Some(condition) = unschedulable {
+        let message = condition.message.as_deref().unwrap_or_default();
+        let text = format!(
+            "{function}: no node takes the pod {name}: {message}; nodes with the runtime have the label cwasi/runtime=true"
+        );
+        return Some(Trouble::new("Unschedulable", text));
+    }
+    let all = [&status.init_container_statuses, &status.container_statuses];
+    let containers = all.into_iter().flatten().flatten();
+    let mut waiting = containers.filter_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        Some((
+            &container.name,
+            waiting.reason.as_deref()?,
+            waiting.message.as_deref().unwrap_or(""),
+        ))
+    });
+    let (container, reason, message) = waiting
+        .find(|(_, reason, _)| !matches!(*reason, "ContainerCreating" | "PodInitializing"))?;
+    let remedy = match reason {
+        "CrashLoopBackOff" => format!("see `kubectl logs {name} -c {container} --previous`"),
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" => {
+            "check `image`, and podTemplate.spec.imagePullSecrets".to_owned()
+        }
+        _ => format!("see `kubectl describe pod {name}`"),
+    };
+    let text = format!("{function}: container {container} of pod {name}: {message}; {remedy}");
+    Some(Trouble::new(reason, text))
+}
+
+/// Digest of the image that a container of the pod runs.
+fn digest(pod: &Pod, container: &str) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let all = [&status.init_container_statuses, &status.container_statuses];
+    let mut containers = all.into_iter().flatten().flatten();
+    let found = containers.find(|it| it.name == container)?;
+    // An image that was not pulled from a registry has no name before it.
+    let digest = found.image_id.rsplit('@').next()?;
+    (!digest.is_empty()).then(|| digest.to_owned())
+}

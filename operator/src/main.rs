@@ -1,0 +1,183 @@
+//! The program `cwasi-operator`: one of its processes works, the others wait until its Lease ends.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Parser, Subcommand};
+use cwasi_operator::endpoints::{self, Metrics};
+use cwasi_operator::objects::names;
+use cwasi_operator::reconcile::{Context, reconcile, retry};
+use cwasi_operator::resource::Workflow;
+use futures_util::StreamExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Controller, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use kube_lease_manager::LeaseManagerBuilder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{debug, info};
+
+/// A leader that does not renew its Lease for so long is one no more, in seconds; it renews the rest before.
+const LEASE_SECONDS: u64 = 15;
+const LEASE_GRACE_SECONDS: u64 = 5;
+/// Longest time to give it back at the end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Workflows that are reconciled at a time.
+const CONCURRENCY: u16 = 4;
+
+/// Makes Deployments, Jobs, Services and more of CWASI's workflows
+#[derive(Debug, Parser)]
+#[command(name = "cwasi-operator", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Only workflows of this namespace; without it, of all
+    #[arg(long, env = "CWASI_NAMESPACE")]
+    namespace: Option<String>,
+    /// Address of /metrics, /healthz and /readyz
+    #[arg(long, default_value = "0.0.0.0:8080", env = "CWASI_LISTEN")]
+    listen: SocketAddr,
+    /// Name of the Lease, in the operator's namespace, by which one process is the leader
+    #[arg(long, default_value = "cwasi-operator")]
+    lease: String,
+    /// Name of this process in the Lease
+    #[arg(long, env = "HOSTNAME", default_value = "cwasi-operator")]
+    identity: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Print the CustomResourceDefinition
+    Crd,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match arguments.verb {
+        Some(Verb::Crd) => print_definition(),
+        None => operate(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cwasi-operator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_definition() -> anyhow::Result<()> {
+    let text = serde_saphyr::to_string(&cwasi_operator::crd::definition())?;
+    print!("{text}");
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn operate(arguments: Arguments) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let client = Client::try_default()
+        .await
+        .context("no Kubernetes API: run it in a cluster, or set KUBECONFIG")?;
+    let metrics = Metrics::default();
+    let lease = LeaseManagerBuilder::new(client.clone(), &arguments.lease)
+        .with_namespace(client.default_namespace())
+        .with_identity(&arguments.identity)
+        .with_duration(LEASE_SECONDS)
+        .with_grace(LEASE_GRACE_SECONDS)
+        .build()
+        .await
+        .with_context(|| format!("the Lease {} cannot be used", arguments.lease))?;
+    // Process 1 of a container ignores signals for which it has no handler.
+    let mut terminated = signal(SignalKind::terminate())?;
+    let (mut leads, lease) = lease.watch().await;
+    let ended = tokio::select! {
+        served = endpoints::serve(arguments.listen, metrics.clone()) => {
+            let Err(error) = served;
+            Err(error).with_context(|| format!("{} cannot be listened on", arguments.listen))
+        }
+        worked = work(&arguments, &client, &metrics, &mut leads) => worked,
+        _signal = terminated.recv() => Ok(()),
+    };
+    // Whoever waits for the Lease has it now, and not when it ends.
+    drop(leads);
+    let _released = tokio::time::timeout(RELEASE_TIMEOUT, lease).await;
+    ended
+}
+
+/// Waits for the Lease, and works while this process has it.
+async fn work(
+    arguments: &Arguments,
+    client: &Client,
+    metrics: &Metrics,
+    leads: &mut watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    leads.wait_for(|leads| *leads).await.context("the Lease ended")?;
+    info!(identity = arguments.identity, "is the leader");
+    metrics.lead();
+    tokio::select! {
+        // Another process may be the leader now: this one begins anew.
+        _lost = leads.wait_for(|leads| !*leads) => bail!("the Lease was lost"),
+        () = control(arguments, client, metrics) => Ok(()),
+    }
+}
+
+/// Reconciles Workflows. It ends only when it is dropped, which loses nothing.
+async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
+    let selected = watcher::Config::default().labels(names::WORKFLOW);
+    let reporter = Reporter {
+        controller: names::MANAGER.to_owned(),
+        instance: Some(arguments.identity.clone()),
+    };
+    let context = Context {
+        client: client.clone(),
+        recorder: Recorder::new(client.clone(), reporter),
+        metrics: metrics.clone(),
+    };
+    let scope = arguments.namespace.as_deref();
+    Controller::new(api::<Workflow>(client, scope), watcher::Config::default())
+        .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
+        .owns(api::<Deployment>(client, scope), selected.clone())
+        .owns(api::<Job>(client, scope), selected.clone())
+        .owns(api::<CronJob>(client, scope), selected.clone())
+        .owns(api::<Service>(client, scope), selected.clone())
+        .owns(api::<Ingress>(client, scope), selected.clone())
+        .owns(api::<HorizontalPodAutoscaler>(client, scope), selected.clone())
+        .owns(api::<PodDisruptionBudget>(client, scope), selected.clone())
+        .watches(api::<Pod>(client, scope), selected, |pod| {
+            let name = pod.labels().get(names::WORKFLOW)?.clone();
+            Some(ObjectRef::new(&name).within(&pod.namespace()?))
+        })
+        .run(reconcile, retry, Arc::new(context))
+        .for_each(|reconciled| async move {
+            match reconciled {
+                Ok((workflow, _)) => debug!(%workflow, "reconciled"),
+                Err(error) => debug!(%error, "not reconciled"),
+            }
+        })
+        .await;
+}
+
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}

@@ -1,0 +1,72 @@
+//! Pure builders: from a plan to Kubernetes' objects. `operator/tests/golden` has what they make of example files.
+
+mod addresses;
+pub mod names;
+pub mod pods;
+mod scaling;
+mod workloads;
+
+use k8s_openapi::Resource as Kind;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::ApiResource;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::plan::Plan;
+
+/// An object as it is applied.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub resource: ApiResource,
+    pub name: String,
+    pub body: Value,
+}
+
+impl Object {
+    fn of<K>(object: &K) -> Self
+    where
+        K: kube::Resource<DynamicType = ()> + Serialize + Kind,
+    {
+        let mut body = serde_json::to_value(object).expect("an object is JSON");
+        // A status is the cluster's to write.
+        if let Value::Object(fields) = &mut body {
+            fields.remove("status");
+        }
+        let name = object.meta().name.clone().unwrap_or_default();
+        Self { resource: ApiResource::erase::<K>(&()), name, body }
+    }
+
+    /// Its kind and name, as `Deployment/hello-greeter`.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("{}/{}", self.resource.kind, self.name)
+    }
+}
+
+/// All kinds that are made, so that what is no longer wanted can be found.
+#[must_use]
+pub fn kinds() -> [ApiResource; 7] {
+    [
+        ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<Job>(&()),
+        ApiResource::erase::<CronJob>(&()),
+        ApiResource::erase::<Service>(&()),
+        ApiResource::erase::<Ingress>(&()),
+        ApiResource::erase::<HorizontalPodAutoscaler>(&()),
+        ApiResource::erase::<PodDisruptionBudget>(&()),
+    ]
+}
+
+/// All objects of a workflow.
+#[must_use]
+pub fn build(plan: &Plan) -> Vec<Object> {
+    let mut objects = addresses::build(plan);
+    objects.extend(workloads::build(plan));
+    objects.extend(scaling::build(plan));
+    objects
+}

@@ -1,0 +1,237 @@
+//! Pod templates: containers of functions, their annotations, where they are placed, and the user's own template over
+//! all of it.
+
+use std::collections::BTreeMap;
+
+use cwasi_workflow::{Placement, Role};
+use k8s_openapi::DeepMerge as _;
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerPort, EnvVar, PodAffinity, PodAffinityTerm, PodSpec,
+    PodTemplateSpec, ResourceRequirements, TopologySpreadConstraint, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use super::names;
+use crate::plan::{Plan, PlannedFunction};
+
+/// RuntimeClass of functions' pods.
+const RUNTIME_CLASS: &str = "cwasi";
+/// Label of a node that is its own.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// What a function that nobody calls needs; podTemplate can say more.
+const REQUESTS: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
+
+/// The pod of one function. `restart_policy` is that of a Job's pod.
+#[must_use]
+pub fn of_function(
+    plan: &Plan,
+    planned: &PlannedFunction,
+    restart_policy: Option<&str>,
+) -> PodTemplateSpec {
+    let mut pod = Pod::new(plan, Some(&planned.function.name));
+    pod.libraries(plan, &[planned]);
+    pod.containers.push(container(planned, &planned.function.name));
+    pod.annotate(planned, &planned.function.name);
+    let mut template = pod.template(plan, restart_policy);
+    template.merge_from(planned.template.clone());
+    template
+}
+
+/// One pod with all functions. With primaries, secondaries are sidecars, which end when the primaries have ended.
+#[must_use]
+pub fn of_workflow(plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec {
+    let mut pod = Pod::new(plan, None);
+    let running: Vec<_> =
+        plan.functions.iter().filter(|it| it.function.role != Role::Library).collect();
+    pod.libraries(plan, &running);
+    let has_primaries = plan.primaries().next().is_some();
+    for planned in plan.secondaries() {
+        for name in container_names(planned) {
+            let mut container = container(planned, &name);
+            pod.annotate(planned, &name);
+            if has_primaries {
+                container.restart_policy = Some("Always".to_owned());
+                pod.init_containers.push(container);
+            } else {
+                pod.containers.push(container);
+            }
+        }
+    }
+    for planned in plan.primaries() {
+        pod.containers.push(container(planned, &planned.function.name));
+        pod.annotate(planned, &planned.function.name);
+    }
+    let mut template = pod.template(plan, restart_policy);
+    for planned in running {
+        let is_sidecar = has_primaries && planned.function.role == Role::Secondary;
+        template.merge_from(template_in_one_pod(planned, is_sidecar));
+    }
+    template
+}
+
+/// Names of a function's containers in the one pod.
+fn container_names(planned: &PlannedFunction) -> Vec<String> {
+    let name = &planned.function.name;
+    let further = (2..=planned.function.replicas).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.clone()).chain(further).collect()
+}
+
+/// A function's own template in the one pod: what it says of the function's container is said of each replica, where
+/// that container is.
+fn template_in_one_pod(planned: &PlannedFunction, is_sidecar: bool) -> PodTemplateSpec {
+    let mut template = planned.template.clone();
+    let Some(spec) = &mut template.spec else { return template };
+    let (own, others) = std::mem::take(&mut spec.containers)
+        .into_iter()
+        .partition(|container| container.name == planned.function.name);
+    spec.containers = others;
+    let own: Vec<Container> = own;
+    for name in container_names(planned) {
+        let named = own.iter().map(|it| Container { name: name.clone(), ..it.clone() });
+        if is_sidecar {
+            spec.init_containers.get_or_insert_default().extend(named);
+        } else {
+            spec.containers.extend(named);
+        }
+    }
+    template
+}
+
+struct Pod<'a> {
+    workflow: &'a str,
+    /// `None` = of the whole workflow.
+    function: Option<&'a str>,
+    annotations: BTreeMap<String, String>,
+    init_containers: Vec<Container>,
+    containers: Vec<Container>,
+    host_network: bool,
+}
+
+impl<'a> Pod<'a> {
+    fn new(plan: &'a Plan, function: Option<&'a str>) -> Self {
+        let workflow = ("cwasi.workflow".to_owned(), plan.workflow.clone());
+        Self {
+            workflow: &plan.workflow,
+            function,
+            annotations: BTreeMap::from([workflow]),
+            init_containers: Vec::new(),
+            containers: Vec::new(),
+            host_network: false,
+        }
+    }
+
+    /// Annotations of a container: `KEY.CONTAINER` (docs/annotations.md#pods).
+    fn annotate(&mut self, planned: &PlannedFunction, container: &str) {
+        self.host_network |= planned.function.host_network;
+        for (key, value) in &planned.annotations {
+            let is_default = match key.as_str() {
+                "cwasi.role" => value == "primary",
+                "cwasi.function" => value == container,
+                _ => false,
+            };
+            if !is_default {
+                self.annotations.insert(format!("{key}.{container}"), value.clone());
+            }
+        }
+    }
+
+    /// Images to embed come to the node as containers that end at once.
+    fn libraries(&mut self, plan: &Plan, functions: &[&PlannedFunction]) {
+        let libraries: Vec<_> = plan.libraries(functions).collect();
+        for planned in libraries {
+            let name = &planned.function.name;
+            self.annotations.insert(format!("cwasi.role.{name}"), "library".to_owned());
+            self.init_containers.push(container(planned, name));
+        }
+    }
+
+    fn template(self, plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec {
+        let labels = names::labels(self.workflow, self.function);
+        let spread = (plan.placement == Placement::Spread).then(|| vec![spread(self.workflow)]);
+        let is_near = matches!(plan.placement, Placement::Auto | Placement::Node);
+        let spec = PodSpec {
+            runtime_class_name: Some(RUNTIME_CLASS.to_owned()),
+            restart_policy: restart_policy.map(str::to_owned),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            host_network: self.host_network.then_some(true),
+            affinity: is_near.then(|| near(self.workflow)),
+            topology_spread_constraints: spread,
+            init_containers: (!self.init_containers.is_empty()).then_some(self.init_containers),
+            containers: self.containers,
+            ..PodSpec::default()
+        };
+        let metadata = ObjectMeta {
+            labels: Some(labels),
+            annotations: Some(self.annotations),
+            ..ObjectMeta::default()
+        };
+        let mut template = PodTemplateSpec { metadata: Some(metadata), spec: Some(spec) };
+        template.merge_from(plan.template.clone());
+        template
+    }
+}
+
+fn container(planned: &PlannedFunction, name: &str) -> Container {
+    let function = &planned.function;
+    let env = |(name, value): &(String, String)| EnvVar {
+        name: name.clone(),
+        value: Some(value.clone()),
+        value_from: None,
+    };
+    let port = |port: u16| ContainerPort {
+        name: Some("http".to_owned()),
+        container_port: port.into(),
+        ..ContainerPort::default()
+    };
+    let requests = REQUESTS.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned())));
+    Container {
+        name: name.to_owned(),
+        image: Some(planned.image.clone()),
+        args: (!function.args.is_empty()).then(|| function.args.clone()),
+        env: (!function.env.is_empty()).then(|| function.env.iter().map(env).collect()),
+        working_dir: function.working_dir.as_ref().map(|folder| folder.display().to_string()),
+        ports: function.cluster.http_port.map(|it| vec![port(it)]),
+        resources: Some(ResourceRequirements {
+            requests: Some(requests.into()),
+            ..ResourceRequirements::default()
+        }),
+        ..Container::default()
+    }
+}
+
+/// Prefers nodes that have pods of the workflow.
+fn near(workflow: &str) -> Affinity {
+    let term = WeightedPodAffinityTerm {
+        weight: 100,
+        pod_affinity_term: PodAffinityTerm {
+            label_selector: Some(pods_of(workflow)),
+            topology_key: HOSTNAME.to_owned(),
+            ..PodAffinityTerm::default()
+        },
+    };
+    let affinity = PodAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(vec![term]),
+        ..PodAffinity::default()
+    };
+    Affinity { pod_affinity: Some(affinity), ..Affinity::default() }
+}
+
+/// Divides the workflow's pods between the nodes, if that is possible.
+fn spread(workflow: &str) -> TopologySpreadConstraint {
+    TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: HOSTNAME.to_owned(),
+        when_unsatisfiable: "ScheduleAnyway".to_owned(),
+        label_selector: Some(pods_of(workflow)),
+        ..TopologySpreadConstraint::default()
+    }
+}
+
+fn pods_of(workflow: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(names::selector(workflow, None)),
+        ..LabelSelector::default()
+    }
+}

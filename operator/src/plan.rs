@@ -1,0 +1,262 @@
+//! A workflow as a cluster can run it: checked by the workflow file's own reader, and by what only a cluster demands.
+//! All faults come together; each names the function and the remedy.
+
+use std::collections::BTreeMap;
+
+use cwasi_workflow::document::Problem;
+use cwasi_workflow::{Embedded, Function, Placement, Role, Source};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::resource::Workflow;
+
+/// Longest name of an object: that of a CronJob, whose Jobs and pods get a suffix.
+const NAME_MAX: usize = 52;
+const REVISION_BYTES: usize = 4;
+
+/// What is to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub workflow: String,
+    pub placement: Placement,
+    pub functions: Vec<PlannedFunction>,
+    /// Merged into every pod template.
+    pub template: PodTemplateSpec,
+    /// Digest of the whole spec.
+    pub revision: String,
+}
+
+/// A function with its image.
+#[derive(Clone, Debug)]
+pub struct PlannedFunction {
+    pub function: Function,
+    pub image: String,
+    /// Without `cwasi.workflow`, which is the pod's.
+    pub annotations: BTreeMap<String, String>,
+    /// Merged into its pods' template.
+    pub template: PodTemplateSpec,
+    /// Digest of what the user said about it. A Job has it in its name, because a Job's template cannot be changed: a
+    /// changed function runs again, and another version of the operator does not run it again.
+    pub revision: String,
+}
+
+impl Plan {
+    /// Reads a Workflow.
+    ///
+    /// # Errors
+    /// All that is wrong with it, or that a cluster cannot do.
+    pub fn read(resource: &Workflow) -> Result<Self, Vec<String>> {
+        let object = json!({
+            "apiVersion": "cwasi.dev/v1alpha1",
+            "kind": "Workflow",
+            "metadata": { "name": resource.name_any() },
+            "spec": resource.spec.fields,
+        });
+        let workflow = cwasi_workflow::Workflow::from_object(&object).map_err(|problems| {
+            problems.into_iter().map(|Problem { text, .. }| text).collect::<Vec<_>>()
+        })?;
+        let mut faults = Vec::new();
+        if !workflow.nodes.is_empty() {
+            faults.push(
+                "spec.nodes are containerds of a machine: choose nodes by podTemplate.spec.nodeSelector".to_owned(),
+            );
+        }
+        let raw = &resource.spec.fields;
+        let template = pod_template(raw.get("podTemplate"), "spec.podTemplate", &mut faults);
+        let images: BTreeMap<String, String> = workflow
+            .functions
+            .iter()
+            .filter_map(|it| Some((it.name.clone(), image(it)?)))
+            .collect();
+        let shared = raw.get("podTemplate");
+        let mut functions = Vec::new();
+        for function in workflow.functions {
+            let path = format!("spec.functions.{}", function.name);
+            check(&workflow.name, &function, &path, &mut faults);
+            digests(&function, &images, &path, &mut faults);
+            let raw = raw.get("functions").and_then(|all| all.get(&function.name));
+            let own = raw.and_then(|function| function.get("podTemplate"));
+            let template = pod_template(own, &format!("{path}.podTemplate"), &mut faults);
+            let image_of = |name: &str| images.get(name).cloned().unwrap_or_default();
+            let mut annotations = function.all_annotations(&workflow.name, image_of);
+            annotations.remove("cwasi.workflow");
+            if function.role == Role::Library {
+                annotations.insert("cwasi.role".to_owned(), "library".to_owned());
+            }
+            let image = image(&function).unwrap_or_default();
+            let revision = revision(&json!([raw, shared, annotations]));
+            functions.push(PlannedFunction { function, image, annotations, template, revision });
+        }
+        let plan = Self {
+            workflow: workflow.name,
+            placement: workflow.placement,
+            functions,
+            template,
+            revision: revision(&json!(raw)),
+        };
+        plan.check_placement(&mut faults);
+        if faults.is_empty() { Ok(plan) } else { Err(faults) }
+    }
+
+    /// Functions that are called.
+    pub fn secondaries(&self) -> impl Iterator<Item = &PlannedFunction> {
+        self.functions.iter().filter(|it| it.function.role == Role::Secondary)
+    }
+
+    /// Functions that run once, or by a schedule.
+    pub fn primaries(&self) -> impl Iterator<Item = &PlannedFunction> {
+        self.functions.iter().filter(|it| it.function.role == Role::Primary)
+    }
+
+    /// Images that `functions` embed.
+    pub fn libraries<'a>(
+        &'a self,
+        functions: &[&'a PlannedFunction],
+    ) -> impl Iterator<Item = &'a PlannedFunction> {
+        let embedded: Vec<&str> = functions
+            .iter()
+            .flat_map(|it| &it.function.embed)
+            .filter_map(|(_, from)| match from {
+                Embedded::Function(name) => Some(name.as_str()),
+                Embedded::Image(_) => None,
+            })
+            .collect();
+        self.functions.iter().filter(move |it| {
+            it.function.role == Role::Library && embedded.contains(&it.function.name.as_str())
+        })
+    }
+
+    fn check_placement(&self, faults: &mut Vec<String>) {
+        if self.placement != Placement::Pod {
+            return;
+        }
+        for planned in self.secondaries().filter(|it| it.function.cluster.scale.is_some()) {
+            faults.push(format!(
+                "spec.functions.{}.scale: placement.policy pod has one pod for all functions: use `replicas`, or policy node",
+                planned.function.name
+            ));
+        }
+        let mut schedules = self.primaries().map(|it| &it.function.cluster.schedule);
+        if let Some(first) = schedules.next()
+            && schedules.any(|other| other != first)
+        {
+            faults.push(
+                "primaries have different schedules, and placement.policy pod has one pod for all functions: use policy node"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+fn revision(value: &Value) -> String {
+    hex::encode(&Sha256::digest(value.to_string())[..REVISION_BYTES])
+}
+
+fn image(function: &Function) -> Option<String> {
+    match &function.source {
+        Source::Image(image) => Some(image.clone()),
+        Source::Module(_) => None,
+    }
+}
+
+/// What a cluster cannot do with a function.
+fn check(workflow: &str, function: &Function, path: &str, faults: &mut Vec<String>) {
+    if matches!(function.source, Source::Module(_)) {
+        faults.push(format!(
+            "{path}.module is a file of your machine: push it (`cwasi image build --push`) and name the image in `image`"
+        ));
+    }
+    if !function.mounts.is_empty() {
+        faults.push(format!(
+            "{path}.mounts are files of a machine: use podTemplate.spec.volumes, and volumeMounts of the container `{}`",
+            function.name
+        ));
+    }
+    if function.node.is_some() {
+        faults.push(format!(
+            "{path}.node is a containerd of a machine: use podTemplate.spec.nodeSelector"
+        ));
+    }
+    let is_label = |name: &str| {
+        let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        name.bytes().all(inside) && !name.starts_with('-') && !name.ends_with('-')
+    };
+    if !is_label(&function.name) {
+        faults.push(format!(
+            "{path}: names of functions are lower-case letters, digits and `-` in a cluster"
+        ));
+    }
+    let name = format!("{workflow}-{}", function.name);
+    if name.len() > NAME_MAX {
+        faults
+            .push(format!("{path}: the name {name} is longer than {NAME_MAX} bytes: shorten one"));
+    }
+}
+
+/// Embedded images are named with their digests: images of all tenants are together on a node (docs/embedding.md).
+fn digests(
+    function: &Function,
+    images: &BTreeMap<String, String>,
+    path: &str,
+    faults: &mut Vec<String>,
+) {
+    for (module, from) in &function.embed {
+        let image = match from {
+            Embedded::Function(name) => images.get(name),
+            Embedded::Image(image) => Some(image),
+        };
+        if let Some(image) = image.filter(|image| !image.contains("@sha256:")) {
+            faults.push(format!(
+                "{path}.embed.{module}: name {image} with its digest, as IMAGE@sha256:…: images of all tenants are together on a node"
+            ));
+        }
+    }
+}
+
+/// A partial PodTemplateSpec. Fields that it does not have are faults: they would be lost silently.
+fn pod_template(raw: Option<&Value>, path: &str, faults: &mut Vec<String>) -> PodTemplateSpec {
+    let Some(raw) = raw else { return PodTemplateSpec::default() };
+    match serde_json::from_value::<PodTemplateSpec>(raw.clone()) {
+        Ok(template) => {
+            if let Ok(known) = serde_json::to_value(&template) {
+                lost(raw, &known, path, faults);
+            }
+            template
+        }
+        Err(error) => {
+            faults.push(format!("{path}: {error}"));
+            PodTemplateSpec::default()
+        }
+    }
+}
+
+fn lost(given: &Value, known: &Value, path: &str, faults: &mut Vec<String>) {
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => {
+            for (key, value) in given.iter().filter(|(_, value)| !is_empty(value)) {
+                match known.get(key) {
+                    Some(known) => lost(value, known, &format!("{path}.{key}"), faults),
+                    None => faults.push(format!("{path} has the unknown field `{key}`")),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(known)) => {
+            for (index, (given, known)) in given.iter().zip(known).enumerate() {
+                lost(given, known, &format!("{path}[{index}]"), faults);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a serializer leaves out.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

@@ -1,0 +1,136 @@
+//! What the builders make of the files in `tests/golden`: NAME.yaml becomes NAME.golden.yaml. After a change that is
+//! meant, `UPDATE_GOLDEN=1 cargo test -p cwasi-operator --test golden` writes them anew.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cwasi_operator::objects;
+use cwasi_operator::plan::Plan;
+use cwasi_operator::resource::Workflow;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn read(text: &str) -> Workflow {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn objects_are_the_golden_files() {
+    let is_updating = std::env::var_os("UPDATE_GOLDEN").is_some();
+    for name in ["shop", "pod", "spread"] {
+        let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
+        let plan = Plan::read(&read(&text)).unwrap();
+        let objects: Vec<String> = objects::build(&plan)
+            .iter()
+            .map(|object| serde_saphyr::to_string(&object.body).unwrap())
+            .collect();
+        let made = objects.join("---\n");
+        let golden = folder().join(format!("{name}.golden.yaml"));
+        if is_updating {
+            fs::write(&golden, &made).unwrap();
+        }
+        assert_eq!(made, fs::read_to_string(golden).unwrap(), "{name}");
+    }
+}
+
+fn faults(spec: &str) -> String {
+    let text = format!(
+        "apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n{spec}"
+    );
+    Plan::read(&read(&text)).unwrap_err().join("\n")
+}
+
+#[test]
+fn what_a_cluster_cannot_do_is_said_with_its_remedy() {
+    let said = faults(
+        r#"
+  nodes: {far: {address: /run/far.sock}}
+  functions:
+    one:
+      module: one.wasm
+      node: far
+      mounts: [{source: /data, target: /data}]
+    Two.x:
+      image: i:1
+      role: secondary
+      embed: {m: lib, other: "localhost/other:1"}
+    lib: {image: "localhost/lib:1", role: library}
+    three:
+      image: i:1
+      podTemplate: {spec: {containers: [{name: three, imagePullPolcy: Always}], restart: "no"}}
+    four:
+      image: i:1
+      podTemplate: {spec: {containers: three}}
+    a-name-that-is-rather-long-for-an-object-of-kubernetes: {image: "i:1"}
+"#,
+    );
+    for part in [
+        "spec.nodes are containerds of a machine: choose nodes by podTemplate.spec.nodeSelector",
+        "spec.functions.one.module is a file of your machine: push it (`cwasi image build --push`)",
+        "spec.functions.one.mounts are files of a machine: use podTemplate.spec.volumes",
+        "spec.functions.one.node is a containerd of a machine",
+        "spec.functions.Two.x: names of functions are lower-case letters",
+        "spec.functions.Two.x.embed.m: name localhost/lib:1 with its digest",
+        "spec.functions.Two.x.embed.other: name localhost/other:1 with its digest",
+        "spec.functions.three.podTemplate.spec has the unknown field `restart`",
+        "spec.functions.three.podTemplate.spec.containers[0] has the unknown field `imagePullPolcy`",
+        "spec.functions.four.podTemplate: invalid type",
+        "is longer than 52 bytes: shorten one",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+}
+
+#[test]
+fn faults_of_the_file_are_those_that_lint_prints() {
+    let said = faults(
+        "  placement: {policy: near}\n  functions:\n    one: {image: 'i:1', concurency: 4, scale: {max: 3}}\n",
+    );
+    for part in [
+        "spec.functions.one has the unknown field `concurency`; did you mean `concurrency`?",
+        "spec.functions.one.scale needs role: secondary: a primary runs once",
+        "spec.placement.policy: `near` must be auto, node, pod or spread",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+}
+
+#[test]
+fn one_pod_has_one_schedule_and_no_autoscaler() {
+    let said = faults(
+        r#"
+  placement: {policy: pod}
+  functions:
+    one: {image: "i:1", schedule: "@hourly"}
+    two: {image: "i:1"}
+    three: {image: "i:1", role: secondary, scale: {max: 3}}
+"#,
+    );
+    assert!(said.contains("primaries have different schedules"), "{said}");
+    assert!(
+        said.contains("spec.functions.three.scale: placement.policy pod has one pod"),
+        "{said}"
+    );
+}
+
+/// A Job's name changes with what the user said, and with nothing else.
+#[test]
+fn a_job_is_named_after_its_function_as_the_user_wrote_it() {
+    let text = fs::read_to_string(folder().join("shop.yaml")).unwrap();
+    let job = |text: &str| {
+        let plan = Plan::read(&read(text)).unwrap();
+        let all = objects::build(&plan);
+        all.iter().find(|it| it.resource.kind == "Job").unwrap().name.clone()
+    };
+    let first = job(&text);
+    assert_eq!(
+        job(&text.replace("LEVEL: \"2\"", "LEVEL: \"3\"")),
+        first,
+        "another function changed"
+    );
+    assert_ne!(job(&text.replace("timeout: 5m", "timeout: 6m")), first);
+}

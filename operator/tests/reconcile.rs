@@ -1,0 +1,191 @@
+//! Reconciling against an API server in memory that stores what is applied: what is made, when, and what goes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod fake_api;
+
+use std::sync::Arc;
+
+use cwasi_operator::endpoints::Metrics;
+use cwasi_operator::reconcile::{Context, reconcile};
+use cwasi_operator::resource::Workflow;
+use kube::runtime::events::{Recorder, Reporter};
+use serde_json::{Value, json};
+
+use fake_api::FakeApi;
+
+const WORKFLOW: &str = "/apis/cwasi.dev/v1alpha1/namespaces/n/workflows/hello";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/n/deployments/hello-greeter";
+const SERVICE: &str = "/api/v1/namespaces/n/services/hello-greeter";
+
+/// A cluster with one Workflow.
+struct Cluster {
+    api: FakeApi,
+    context: Arc<Context>,
+}
+
+impl Cluster {
+    fn new(functions: Value) -> Self {
+        let api = FakeApi::default();
+        let client = api.client();
+        let reporter = Reporter { controller: "test".to_owned(), instance: None };
+        let recorder = Recorder::new(client.clone(), reporter);
+        let metrics = Metrics::default();
+        let cluster = Self { api, context: Arc::new(Context { client, recorder, metrics }) };
+        cluster.write(functions);
+        cluster
+    }
+
+    /// Writes the Workflow's functions.
+    fn write(&self, functions: Value) {
+        let before = self.api.get(WORKFLOW);
+        let generation =
+            before.as_ref().map_or(1, |it| it["metadata"]["generation"].as_i64().unwrap() + 1);
+        self.api.put(WORKFLOW, json!({
+            "apiVersion": "cwasi.dev/v1alpha1",
+            "kind": "Workflow",
+            "metadata": { "name": "hello", "namespace": "n", "uid": "u1", "generation": generation },
+            "spec": { "functions": functions },
+            "status": before.map(|it| it["status"].clone()).unwrap_or(Value::Null),
+        }));
+    }
+
+    async fn reconcile(&self) {
+        let workflow: Workflow = serde_json::from_value(self.api.get(WORKFLOW).unwrap()).unwrap();
+        reconcile(Arc::new(workflow), Arc::clone(&self.context)).await.unwrap();
+    }
+
+    /// As the controllers of Deployments would.
+    fn run_pods(&self) {
+        let mut deployment = self.api.get(DEPLOYMENT).unwrap();
+        deployment["status"] = json!({ "updatedReplicas": 1, "availableReplicas": 1 });
+        self.api.put(DEPLOYMENT, deployment);
+    }
+
+    /// Status and reason of a condition.
+    fn condition(&self, kind: &str) -> (String, String) {
+        let workflow = self.api.get(WORKFLOW).unwrap();
+        let conditions = workflow["status"]["conditions"].as_array().unwrap().clone();
+        let found = conditions.iter().find(|it| it["type"] == kind).unwrap();
+        (found["status"].as_str().unwrap().to_owned(), found["reason"].as_str().unwrap().to_owned())
+    }
+
+    fn jobs(&self) -> Vec<String> {
+        self.api.below("/apis/batch/v1/namespaces/n/jobs/")
+    }
+}
+
+fn hello() -> Value {
+    json!({
+        "greeter": { "image": "i:1", "role": "secondary", "http": 8080 },
+        "hello": { "image": "i:1" },
+    })
+}
+
+#[tokio::test]
+async fn a_job_waits_for_the_functions_that_it_may_call() {
+    let cluster = Cluster::new(hello());
+    cluster.reconcile().await;
+    let deployment = cluster.api.get(DEPLOYMENT).unwrap();
+    let owner = &deployment["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["uid"], &owner["controller"]), (&json!("u1"), &json!(true)));
+    assert!(cluster.api.get(SERVICE).is_some());
+    assert_eq!(cluster.jobs(), [""; 0]);
+    cluster.run_pods();
+    cluster.reconcile().await;
+    let jobs = cluster.jobs();
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    // A Job that is there is never applied again, and stays while its callees are away.
+    cluster.api.forget_requests();
+    let mut deployment = cluster.api.get(DEPLOYMENT).unwrap();
+    deployment["status"] = json!({});
+    cluster.api.put(DEPLOYMENT, deployment);
+    cluster.reconcile().await;
+    assert_eq!(cluster.jobs(), jobs);
+    let requests = cluster.api.requests();
+    assert!(!requests.iter().any(|it| it.starts_with("PATCH /apis/batch")), "{requests:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_longer_wanted_goes_and_nothing_else() {
+    let cluster = Cluster::new(hello());
+    cluster.reconcile().await;
+    cluster.run_pods();
+    cluster.reconcile().await;
+    // Of another owner, with the same label.
+    let other = "/api/v1/namespaces/n/services/other";
+    cluster.api.put(
+        other,
+        json!({
+            "metadata": { "name": "other", "labels": { "cwasi.dev/workflow": "hello" } },
+        }),
+    );
+    let first = cluster.jobs();
+    cluster.write(json!({
+        "greeter": { "image": "i:1", "role": "secondary" },
+        "hello": { "image": "i:2" },
+    }));
+    cluster.reconcile().await;
+    assert!(cluster.api.get(SERVICE).is_none(), "a function without a port has no Service");
+    assert!(cluster.api.get(DEPLOYMENT).is_some());
+    assert!(cluster.api.get(other).is_some());
+    let second = cluster.jobs();
+    assert_eq!(second.len(), 1);
+    assert_ne!(second, first, "a changed function is a new Job");
+}
+
+#[tokio::test]
+async fn a_name_that_something_else_has_stays_its_own() {
+    let cluster = Cluster::new(hello());
+    let taken = json!({ "metadata": { "name": "hello-greeter", "uid": "u2" } });
+    cluster.api.put(SERVICE, taken.clone());
+    cluster.reconcile().await;
+    assert_eq!(cluster.api.get(SERVICE), Some(taken));
+    assert_eq!(cluster.condition("Degraded"), ("True".to_owned(), "NameTaken".to_owned()));
+    assert!(cluster.api.get(DEPLOYMENT).is_some(), "the others are made");
+}
+
+#[tokio::test]
+async fn a_wrong_spec_changes_nothing_but_the_status() {
+    let cluster = Cluster::new(hello());
+    cluster.reconcile().await;
+    cluster.write(json!({ "greeter": { "module": "greeter.wasm", "role": "secondary" } }));
+    cluster.api.forget_requests();
+    cluster.reconcile().await;
+    let requests = cluster.api.requests();
+    let writes: Vec<_> = requests.iter().filter(|it| !it.starts_with("GET")).collect();
+    assert_eq!(writes[0], &format!("PATCH {WORKFLOW}/status"));
+    assert!(writes[1..].iter().all(|it| it.contains("/events")), "{writes:?}");
+    assert_eq!(cluster.condition("Ready"), ("False".to_owned(), "Invalid".to_owned()));
+}
+
+#[tokio::test]
+async fn an_object_that_the_api_refuses_stops_no_other() {
+    let cluster = Cluster::new(hello());
+    cluster.api.refuse(SERVICE, "services \"hello-greeter\" is forbidden: exceeded quota");
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("Degraded"), ("True".to_owned(), "Refused".to_owned()));
+    assert!(cluster.api.get(DEPLOYMENT).is_some());
+}
+
+#[tokio::test]
+async fn a_status_is_written_when_it_changed_only() {
+    let cluster = Cluster::new(hello());
+    // The second time it sees what it made.
+    cluster.reconcile().await;
+    cluster.reconcile().await;
+    cluster.api.forget_requests();
+    cluster.reconcile().await;
+    let requests = cluster.api.requests();
+    assert!(!requests.iter().any(|it| it.contains("/status")), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_deleted_workflow_is_left_to_the_garbage_collector() {
+    let cluster = Cluster::new(hello());
+    let mut workflow = cluster.api.get(WORKFLOW).unwrap();
+    workflow["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    cluster.api.put(WORKFLOW, workflow);
+    cluster.reconcile().await;
+    assert_eq!(cluster.api.requests(), [""; 0]);
+}

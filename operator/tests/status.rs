@@ -1,0 +1,210 @@
+//! What the status of a Workflow says about what the cluster has: conditions, reasons, remedies.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use cwasi_operator::conditions::{Trouble, of_faults, of_plan};
+use cwasi_operator::observe::Observed;
+use cwasi_operator::plan::Plan;
+use cwasi_operator::resource::{Workflow, WorkflowStatus};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const FILE: &str = r#"
+apiVersion: cwasi.dev/v1alpha1
+kind: Workflow
+metadata: {name: hello}
+spec:
+  functions:
+    greeter: {image: "localhost/hello:1", role: secondary, http: 8080}
+    hello: {image: "localhost/hello:1"}
+"#;
+
+fn plan() -> Plan {
+    let workflow: Workflow = serde_saphyr::from_str(FILE).unwrap();
+    Plan::read(&workflow).unwrap()
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A Deployment of the greeter with a status, and hello's Job.
+fn observed(deployment: &Value, job: &Value, pods: &[Value]) -> Observed {
+    let revision = plan().functions[1].revision.clone();
+    Observed {
+        deployments: vec![object(json!({
+            "metadata": { "name": "hello-greeter", "generation": 2 },
+            "spec": { "replicas": 1, "selector": {}, "template": {} },
+            "status": deployment,
+        }))],
+        jobs: vec![object(json!({
+            "metadata": { "name": format!("hello-hello-{revision}") },
+            "status": job,
+        }))],
+        pods: pods.iter().map(|pod| object(pod.clone())).collect(),
+        ..Observed::default()
+    }
+}
+
+fn running() -> Value {
+    json!({ "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1 })
+}
+
+fn status(observed: &Observed) -> WorkflowStatus {
+    of_plan(&plan(), observed, Vec::new(), &WorkflowStatus::default(), 7)
+}
+
+/// Status, reason and message of a condition.
+fn condition<'s>(status: &'s WorkflowStatus, kind: &str) -> (&'s str, &'s str, &'s str) {
+    let found = status.conditions.iter().find(|it| it.type_ == kind).unwrap();
+    assert_eq!(found.observed_generation, Some(7));
+    (&found.status, &found.reason, &found.message)
+}
+
+fn pod(status: &Value) -> Value {
+    json!({
+        "metadata": {
+            "name": "hello-greeter-x",
+            "labels": { "cwasi.dev/workflow": "hello", "cwasi.dev/function": "greeter" },
+        },
+        "status": status,
+    })
+}
+
+#[test]
+fn all_functions_are_ready() {
+    let pods = [pod(&json!({ "containerStatuses": [{
+        "name": "greeter", "ready": true, "restartCount": 0, "image": "localhost/hello:1",
+        "imageID": "localhost/hello@sha256:4f53",
+    }] }))];
+    let status = status(&observed(&running(), &json!({ "succeeded": 1 }), &pods));
+    assert_eq!(status.ready_functions, "2/2");
+    assert_eq!(condition(&status, "Ready"), ("True", "AllReady", ""));
+    assert_eq!(condition(&status, "Progressing").0, "False");
+    assert_eq!(condition(&status, "Degraded").0, "False");
+    let greeter = &status.functions[0];
+    assert_eq!(greeter.workload, "Deployment/hello-greeter");
+    assert_eq!(greeter.endpoint.as_deref(), Some("http://hello-greeter:80"));
+    assert_eq!(greeter.image_digest.as_deref(), Some("sha256:4f53"));
+}
+
+#[test]
+fn what_is_on_its_way_is_no_trouble() {
+    // The status is that of the template before.
+    let old = json!({ "observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1 });
+    let starting = json!({ "containerStatuses": [{
+        "name": "greeter", "ready": false, "restartCount": 0, "image": "", "imageID": "",
+        "state": { "waiting": { "reason": "ContainerCreating" } },
+    }] });
+    let status = status(&observed(&old, &json!({ "active": 1, "ready": 1 }), &[pod(&starting)]));
+    assert_eq!(status.ready_functions, "1/2");
+    assert_eq!(condition(&status, "Ready"), ("False", "Waiting", "not ready: greeter (0 of 1)"));
+    assert_eq!(condition(&status, "Progressing").0, "True");
+    assert_eq!(condition(&status, "Degraded").0, "False");
+}
+
+/// The available pod is that of the template before.
+#[test]
+fn a_pod_of_the_template_before_is_not_ready() {
+    let updating = json!({
+        "observedGeneration": 2, "replicas": 2, "updatedReplicas": 1, "availableReplicas": 1,
+    });
+    let status = status(&observed(&updating, &json!({ "succeeded": 1 }), &[]));
+    assert_eq!(status.ready_functions, "1/2");
+}
+
+#[test]
+fn each_trouble_names_the_function_and_the_remedy() {
+    let waiting = |reason: &str, message: &str| {
+        pod(&json!({ "containerStatuses": [{
+            "name": "greeter", "ready": false, "restartCount": 3, "image": "", "imageID": "",
+            "state": { "waiting": { "reason": reason, "message": message } },
+        }] }))
+    };
+    let unschedulable = pod(&json!({ "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available",
+    }] }));
+    let failure = |message: &str| {
+        json!({ "observedGeneration": 2, "conditions": [{
+            "type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message,
+        }] })
+    };
+    let none = json!({ "observedGeneration": 2 });
+    let cases = [
+        (
+            &none,
+            Some(waiting("ImagePullBackOff", "no such image")),
+            "ImagePullBackOff",
+            "greeter: container greeter of pod hello-greeter-x: no such image; check `image`",
+        ),
+        (
+            &none,
+            Some(waiting("CrashLoopBackOff", "back-off 10s")),
+            "CrashLoopBackOff",
+            "kubectl logs hello-greeter-x -c greeter --previous",
+        ),
+        (
+            &none,
+            Some(unschedulable),
+            "Unschedulable",
+            "nodes with the runtime have the label cwasi/runtime=true",
+        ),
+        (
+            &failure("exceeded quota: small"),
+            None,
+            "FailedCreate",
+            "greeter: exceeded quota: small: raise the namespace's quota",
+        ),
+        (
+            &failure("RuntimeClass \"cwasi\" not found"),
+            None,
+            "FailedCreate",
+            "install the runtime's RuntimeClass",
+        ),
+    ];
+    for (deployment, pod, reason, part) in cases {
+        let pods: Vec<_> = pod.into_iter().collect();
+        let status = status(&observed(deployment, &json!({ "active": 1 }), &pods));
+        let (is_degraded, found, message) = condition(&status, "Degraded");
+        assert_eq!((is_degraded, found), ("True", reason), "{message}");
+        assert!(message.contains(part), "{part} is missing in: {message}");
+        assert_eq!(condition(&status, "Ready").0, "False");
+    }
+    let failed = json!({ "failed": 7, "conditions": [{
+        "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often",
+    }] });
+    let status = status(&observed(&running(), &failed, &[]));
+    let (_, reason, message) = condition(&status, "Degraded");
+    assert_eq!(reason, "JobFailed");
+    assert!(
+        message.starts_with(
+            "hello: its Job has failed (too often): see `kubectl logs job/hello-hello-"
+        ),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_the_api_refuses_is_a_trouble_beside_functions_that_run() {
+    let refused = vec![Trouble::new("Refused", "Ingress/hello-greeter: bad host")];
+    let observed = observed(&running(), &json!({ "succeeded": 1 }), &[]);
+    let status = of_plan(&plan(), &observed, refused, &WorkflowStatus::default(), 7);
+    assert_eq!(condition(&status, "Ready").0, "True");
+    assert_eq!(
+        condition(&status, "Degraded"),
+        ("True", "Refused", "Ingress/hello-greeter: bad host")
+    );
+}
+
+/// Nothing was changed, so what is said about functions stays; conditions keep the time since which they hold.
+#[test]
+fn a_wrong_spec_keeps_what_runs() {
+    let before = status(&observed(&running(), &json!({ "succeeded": 1 }), &[]));
+    let faults = ["spec.functions.hello.module is a file of your machine".to_owned()];
+    let after = of_faults(&faults, &before, 7);
+    assert_eq!(condition(&after, "Ready"), ("False", "Invalid", faults[0].as_str()));
+    assert_eq!(condition(&after, "Progressing"), ("False", "Invalid", "nothing was changed"));
+    assert_eq!(after.functions, before.functions);
+    let again = of_faults(&faults, &after, 7);
+    assert_eq!(again, after);
+}
