@@ -21,10 +21,11 @@ use methods::calls_between_files;
 use source::{below, files};
 
 /// The crates below `src`, and which of the workspace's crates each of them may use. Cargo refuses circles.
-const MAY_USE: [(&str, &[&str]); 18] = [
+const MAY_USE: [(&str, &[&str]); 19] = [
     ("sys", &["abi"]),
     ("wire", &["abi"]),
     ("config", &["abi", "wire"]),
+    ("workflow", &["config"]),
     ("modes", &["abi", "sys", "wire"]),
     ("modes/networked", &["modes", "sys", "wire"]),
     ("coordinator", &["abi", "config", "modes", "wire"]),
@@ -71,12 +72,13 @@ const SOLE_USERS: [(&str, &[&str]); 11] = [
 ];
 
 /// Folders of sources outside of `src`.
-const OTHER_SOURCES: [&str; 6] = [
+const OTHER_SOURCES: [&str; 7] = [
     "abi/src",
     "benches/protocol/src",
     "benches/src",
     "cli/src",
     "host-functions/src",
+    "operator/src",
     "tests/support/src",
 ];
 
