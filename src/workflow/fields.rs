@@ -109,7 +109,7 @@ pub const PLACEMENT: &[Field] = &[Field::new(
     "policy",
     Choice(&["auto", "node", "pod", "spread"]),
     Kubernetes("pod affinity, one pod, or topologySpreadConstraints"),
-    "`node`: on one node if there is room; `pod`: in one pod; `spread`: over the nodes; `auto`: as `node`, with advice from what calls move; `auto`",
+    "`node`: on one node if there is room; `pod`: in one pod; `spread`: over the nodes; `auto`: as `node`; `auto`",
 )];
 
 /// Fields of a function.

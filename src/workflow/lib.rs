@@ -40,7 +40,7 @@ pub struct Workflow {
 /// Where a cluster puts the functions of a workflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// As [`Self::Node`], with advice from what calls move.
+    /// As [`Self::Node`].
     #[default]
     Auto,
     /// On one node, if there is room.

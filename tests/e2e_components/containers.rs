@@ -39,7 +39,15 @@ fn a_component_runs_as_any_user_and_under_the_default_seccomp_profile() {
 
 #[test]
 fn sockets_reach_allowed_destinations_only() {
-    let scene = scene("comp-sockets");
+    reaches_allowed_destinations_only(&scene("comp-sockets"), "command");
+}
+
+#[test]
+fn sockets_of_wasi_0_3_reach_allowed_destinations_only() {
+    reaches_allowed_destinations_only(&scene("comp-sockets-3"), "async_command");
+}
+
+fn reaches_allowed_destinations_only(scene: &Scene, guest: &str) {
     let network = Netns::new(&["10.77.0.1/24"]);
     let listener = network.run(|| TcpListener::bind("10.77.0.1:7000").unwrap());
     std::thread::spawn(move || {
@@ -51,7 +59,7 @@ fn sockets_reach_allowed_destinations_only() {
     let hosts = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(hosts.path(), "10.77.0.1 peer\n10.77.0.1 other\n").unwrap();
     let connect = |id: &str, allowed: Option<&str>, to: &str| {
-        let run = component(&scene, id, "command").stdin(format!("!connect {to}"));
+        let run = component(scene, id, guest).stdin(format!("!connect {to}"));
         let run = run.flag("--with-ns").flag(format!("network:{}", network.path().display()));
         let run = run.mount(hosts.path(), "/etc/hosts", "ro");
         let run = match allowed {
@@ -64,6 +72,7 @@ fn sockets_reach_allowed_destinations_only() {
     assert_eq!(connect("name", Some("peer:7000"), "peer:7000"), "hi");
     for (id, allowed, to) in [
         ("none", None, "10.77.0.1:7000"),
+        ("no-name", None, "peer:7000"),
         ("port", Some("10.77.0.1:7001"), "10.77.0.1:7000"),
         ("unasked", Some("peer:7000"), "10.77.0.1:7000"),
         ("other", Some("peer:7000"), "other:7000"),

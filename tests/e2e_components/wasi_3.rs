@@ -1,10 +1,6 @@
 //! Components of WASI 0.3: a command and an HTTP handler, as primary and secondary, beside others.
 
-use std::io::Write as _;
-use std::net::TcpListener;
-
 use cwasi_abi::Errno;
-use cwasi_testbed::netns::Netns;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::Scene;
@@ -111,41 +107,4 @@ fn it_runs_as_any_user_and_under_the_default_seccomp_profile() {
     assert_eq!(call(&scene, "p", "svc", "hello"), "POST / hello");
     let run = with(component(&scene, "primary", "async_command"));
     assert_eq!(scene.run(run.stdin(b"!sleep 1".to_vec())).success().text(), "slept");
-}
-
-#[test]
-fn its_sockets_reach_allowed_destinations_only() {
-    let scene = Scene::new(SHIM, "wasi3-sockets");
-    let network = Netns::new(&["10.77.0.1/24"]);
-    let listener = network.run(|| TcpListener::bind("10.77.0.1:7000").unwrap());
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            // A guest that is gone is the test's own business.
-            let _gone = stream.write_all(b"hi");
-        }
-    });
-    let hosts = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(hosts.path(), "10.77.0.1 peer\n10.77.0.1 other\n").unwrap();
-    let connect = |id: &str, allowed: Option<&str>, to: &str| {
-        let run = component(&scene, id, "async_command").stdin(format!("!connect {to}"));
-        let run = run.flag("--with-ns").flag(format!("network:{}", network.path().display()));
-        let run = run.mount(hosts.path(), "/etc/hosts", "ro");
-        let run = match allowed {
-            Some(allowed) => run.annotation("cwasi.network", allowed),
-            None => run,
-        };
-        scene.run(run).success().text()
-    };
-    assert_eq!(connect("address", Some("10.77.0.1:7000"), "10.77.0.1:7000"), "hi");
-    assert_eq!(connect("name", Some("peer:7000"), "peer:7000"), "hi");
-    for (id, allowed, to) in [
-        ("none", None, "10.77.0.1:7000"),
-        ("no-name", None, "peer:7000"),
-        ("port", Some("10.77.0.1:7001"), "10.77.0.1:7000"),
-        ("unasked", Some("peer:7000"), "10.77.0.1:7000"),
-        ("other", Some("peer:7000"), "other:7000"),
-    ] {
-        let said = connect(id, allowed, to);
-        assert!(said.starts_with("error: "), "{id}: {said}");
-    }
 }
