@@ -12,6 +12,9 @@
 #                all but wasmtime's compiler, which takes as long as the others
 #   -p PACKAGE   a package of the root workspace besides, such as the test bed's
 #
+# CWASI_BUILD_WITH_TESTS=yes builds all packages with their tests, if it is a debug build for this machine. A package that
+# is built alone has fewer features of its libraries, so a build of tests after it would compile a hundred crates again.
+#
 # The compiler is a workspace of its own (compiler/Cargo.toml says why), which is built in target/compiler.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
@@ -50,7 +53,11 @@ if [[ $target == *-musl ]]; then
 fi
 programs=$TARGET_DIR/${target:+$target/}$profile
 
-cargo build "${options[@]}" --bins -p cwasi -p cwasi-cli "${packages[@]}"
+if [ -n "${CWASI_BUILD_WITH_TESTS:-}" ] && [ "${#options[@]}" = 0 ]; then
+    cargo build --workspace --bins --tests
+else
+    cargo build "${options[@]}" --bins -p cwasi -p cwasi-cli "${packages[@]}"
+fi
 if [[ $target == *-musl ]]; then
     static_check "$programs"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi}
 fi

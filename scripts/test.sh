@@ -15,18 +15,18 @@ if [ "${1-}" = --static ]; then
     "$CHECKOUT/scripts/build.sh" --static --without-compiler
     say "testing static programs"
     export CWASI_TEST_PROGRAMS=$STATIC_PROGRAMS/debug
-    cargo test --test e2e_calls
-    cargo test --test e2e_components -- a_component_runs_as_any_user
-    cargo test --test e2e_exec -- restrictions_of_the_container
+    cargo test --workspace --test e2e_calls
+    cargo test --workspace --test e2e_components -- a_component_runs_as_any_user
+    cargo test --workspace --test e2e_exec -- restrictions_of_the_container
     exit
 fi
 
 "$CHECKOUT/scripts/guests.sh"
-say "building the runtime and the test bed"
-"$CHECKOUT/scripts/build.sh" --wasmedge -p cwasi-testbed
+say "building the runtime, the test bed and the tests"
+CWASI_BUILD_WITH_TESTS=yes "$CHECKOUT/scripts/build.sh"
 [ "${1-}" != --build ] || exit 0
 if [ $# -gt 0 ]; then
-    exec cargo test "${@/#/--test=}"
+    exec cargo test --workspace "${@/#/--test=}"
 fi
 for folder in $(workspaces); do
     # Test guests are exercised by the runtime's tests.
@@ -38,4 +38,4 @@ say "testing the runtime"
 # All targets, also after a failure: one run names everything that fails.
 cargo test --workspace --no-fail-fast
 say "testing workers, their sandbox and the modes with the other engine"
-CWASI_TEST_ENGINE=wasmedge cargo test --test worker_life --test sandbox --test conformance
+CWASI_TEST_ENGINE=wasmedge cargo test --workspace --test worker_life --test sandbox --test conformance
