@@ -20,7 +20,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -74,6 +74,12 @@ operator-image: ## The image of deploy/kubernetes/operator.yaml: target/cwasi-op
 	@scripts/build.sh --static $(RELEASE) -p cwasi-operator
 	cargo build -p cwasi-testbed
 	@PROFILE=$(PROFILE) scripts/operator-image.sh '$(BUILT)/cwasi-operator.tar'
+
+manifests: ## The plain manifests of deploy/kubernetes from the chart, by Helm, which the first run builds
+	@scripts/chart.sh write
+
+test-chart: ## The chart deploy/helm/cwasi: what it makes, what it refuses
+	@scripts/chart.sh check
 
 test-arm64: setup-arm64 setup-tests guests ## Static programs for 64-bit ARM, and a smoke test in an emulated machine
 	cargo build -p cwasi-testbed

@@ -1,9 +1,11 @@
 # Installs the runtime on the cluster's nodes as docs/kubernetes.md says. Sourced by scripts/kubernetes.sh.
 
-# The manifests with what is this cluster's own: how a service is restarted here, where no systemd is.
+# How a service is restarted here, where no systemd is.
+RESTART_CONTAINERD='kill $(cat /run/services/containerd.pid)'
+
+# The manifests with what is this cluster's own.
 node_manifests() {
-    sed 's#value: systemctl restart containerd#value: kill $(cat /run/services/containerd.pid)#' \
-        "$CHECKOUT/deploy/kubernetes/node/node.yaml"
+    sed "/name: CONTAINERD_RESTART/{n;s#\"\"#$RESTART_CONTAINERD#}" "$CHECKOUT/deploy/kubernetes/node/node.yaml"
 }
 
 node_has_handler() {
