@@ -2,7 +2,7 @@
 # Writes the image that deploy/kubernetes/node installs from: node-image.sh OUT.tar [REFERENCE]
 #
 # It has the static programs of `build.sh --static` (PROFILE=release: the optimized ones), without symbols; busybox; and
-# deploy/kubernetes/node/node.sh. ARM64=yes makes it an index with the image for 64-bit ARM as well. WASMEDGE=yes adds
+# the scripts of deploy/kubernetes/node. ARM64=yes makes it an index with the image for 64-bit ARM as well. WASMEDGE=yes adds
 # the program of WasmEdge, of target/debug or target/release, with the engine and the libraries that it loads, but glibc,
 # which has to be the node's; for this machine's architecture only.
 set -euo pipefail
@@ -25,8 +25,11 @@ add_wasmedge() {
 
 # write_image OUT TARGET BUSYBOX: one architecture's
 write_image() {
-    local archive=$1 target=$2 busybox=$3 folder=$folder/$2 name path program applet
-    local arguments=(--file "$busybox:/bin/busybox" --file "$CHECKOUT/deploy/kubernetes/node/node.sh:/cwasi/node.sh")
+    local archive=$1 target=$2 busybox=$3 folder=$folder/$2 name path program applet script
+    local arguments=(--file "$busybox:/bin/busybox")
+    for script in node containerd; do
+        arguments+=(--file "$CHECKOUT/deploy/kubernetes/node/$script.sh:/cwasi/$script.sh")
+    done
     "$CHECKOUT/scripts/install.sh" "$TARGET_DIR/$target/$profile" "$folder" \
         containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi
     for applet in $("$STATE_DIR/busybox/bin/busybox" --list); do

@@ -60,7 +60,7 @@ make_guests() {
 make_cwasi_node() {
     local out=$IMAGES/cwasi-node.tar part
     for part in "$STATIC_PROGRAMS/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-compiler,cwasi} \
-        "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT/deploy/kubernetes/node/node.sh"; do
+        "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT"/deploy/kubernetes/node/*.sh; do
         [ "$out" -nt "$part" ] || { "$CHECKOUT/scripts/node-image.sh" "$out"; return; }
     done
 }
