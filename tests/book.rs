@@ -171,7 +171,7 @@ fn tests_that_pages_name_exist() {
     let exists = |name: &str| {
         // `e2e_*` are all that begin so.
         let name = name.trim_end_matches('*');
-        ["tests", "cli/tests", "benches/tests"].iter().any(|folder| {
+        ["tests", "cli/tests", "benches/tests", "operator/tests"].iter().any(|folder| {
             let entries = fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
             let names = entries.map(|entry| entry.file_name().into_string().unwrap());
             let mut names = names.map(|file| file.trim_end_matches(".rs").to_owned());
