@@ -15,7 +15,7 @@ BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi
 # WASMEDGE=yes builds and installs the program of the optional engine; `make install` also does when it was built before.
 WASMEDGE ?=
-# ARM64=yes: the image of nodes is for 64-bit ARM as well.
+# ARM64=yes: images are for 64-bit ARM as well.
 ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
@@ -69,11 +69,12 @@ node-image: ## The image from which deploy/kubernetes installs: target/cwasi-nod
 	cargo build -p cwasi-testbed
 	@PROFILE=$(PROFILE) ARM64=$(ARM64) WASMEDGE=$(WASMEDGE) scripts/node-image.sh '$(BUILT)/cwasi-node.tar'
 
-operator-image: ## The image of deploy/kubernetes/operator.yaml: target/cwasi-operator.tar (PROFILE=release)
-	@scripts/setup.sh --static
-	@scripts/build.sh --static $(RELEASE) -p cwasi-operator
+operator-image: ## The image of deploy/kubernetes/operator.yaml: target/cwasi-operator.tar (PROFILE=release, ARM64=yes)
+	@scripts/setup.sh --static $(if $(ARM64),--arm64)
+	@scripts/build.sh --static $(RELEASE) --only cwasi-operator
+	@$(if $(ARM64),scripts/build.sh --target aarch64-unknown-linux-musl $(RELEASE) --only cwasi-operator)
 	cargo build -p cwasi-testbed
-	@PROFILE=$(PROFILE) scripts/operator-image.sh '$(BUILT)/cwasi-operator.tar'
+	@PROFILE=$(PROFILE) ARM64=$(ARM64) scripts/operator-image.sh '$(BUILT)/cwasi-operator.tar'
 
 manifests: ## The plain manifests of deploy/kubernetes from the chart, by Helm, which the first run builds
 	@scripts/chart.sh write

@@ -2,6 +2,7 @@
 # Builds the programs of a node side by side: the runtime, `cwasi`, and wasmtime's compiler.
 #
 #   build.sh [--release] [--wasmedge] [--static | --target TARGET] [--without-compiler] [-p PACKAGE…]
+#   build.sh [--release] [--static | --target TARGET] --only PACKAGE
 #
 #   --release    optimized, into target/release; without it into target/debug
 #   --wasmedge   the program of WasmEdge as well, which has to be installed (setup.sh --wasmedge)
@@ -11,6 +12,8 @@
 #   --without-compiler
 #                all but wasmtime's compiler, which takes as long as the others
 #   -p PACKAGE   a package of the root workspace besides, such as the test bed's
+#   --only PACKAGE
+#                nothing but the program of this package, which has its name: the operator's image needs no other
 #
 # CWASI_BUILD_WITH_TESTS=yes builds all packages with their tests, if it is a debug build for this machine. A package that
 # is built alone has fewer features of its libraries, so a build of tests after it would compile a hundred crates again.
@@ -21,7 +24,7 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/static.sh"
 cd "$CHECKOUT"
 
-options=() packages=() profile=debug target='' has_wasmedge='' has_compiler=yes
+options=() packages=() profile=debug target='' has_wasmedge='' has_compiler=yes only=''
 while [ $# -gt 0 ]; do
     case $1 in
     --release)
@@ -42,7 +45,11 @@ while [ $# -gt 0 ]; do
         packages+=(-p "${2:?-p wants a package}")
         shift
         ;;
-    *) die "unknown argument $1: use --release, --static, --target TARGET, --wasmedge, --without-compiler or -p PACKAGE" ;;
+    --only)
+        only=${2:?--only wants a package}
+        shift
+        ;;
+    *) die "unknown argument $1: use --release, --static, --target TARGET, --wasmedge, --without-compiler, -p PACKAGE or --only PACKAGE" ;;
     esac
     shift
 done
@@ -53,6 +60,11 @@ if [[ $target == *-musl ]]; then
 fi
 programs=$TARGET_DIR/${target:+$target/}$profile
 
+if [ -n "$only" ]; then
+    cargo build "${options[@]}" --bins -p "$only"
+    [[ $target != *-musl ]] || static_check "$programs/$only"
+    exit 0
+fi
 if [ -n "${CWASI_BUILD_WITH_TESTS:-}" ] && [ "${#options[@]}" = 0 ]; then
     cargo build --workspace --bins --tests
 else
