@@ -12,6 +12,9 @@ const ADDRESS_DEFAULT: &str = "/run/containerd/containerd.sock";
 /// containerd's namespace, unless the user names another one.
 const NAMESPACE_DEFAULT: &str = "default";
 
+/// Namespace of the runtime in a cluster, as deploy/kubernetes has it.
+const SYSTEM_NAMESPACE: &str = "cwasi-system";
+
 /// Longest name of a namespace in containerd.
 const NAMESPACE_MAX: usize = 76;
 
@@ -40,7 +43,7 @@ pub struct Global {
         value_name = "PATH"
     )]
     pub address: PathBuf,
-    /// containerd's namespace
+    /// containerd's namespace; with --kube that of the cluster
     #[arg(
         short,
         long,
@@ -64,6 +67,37 @@ pub struct Global {
     /// Print results as JSON
     #[arg(long, global = true)]
     pub json: bool,
+    /// Which of them stand on the command line.
+    #[arg(skip)]
+    pub given: Given,
+}
+
+/// Arguments that a cluster takes from the command line only: variables and defaults are those of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given {
+    pub address: bool,
+    pub namespace: bool,
+}
+
+/// Arguments of verbs that also work on a cluster.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClusterArguments {
+    /// Work on a Kubernetes cluster, that of kubectl's configuration (KUBECONFIG); --namespace is the cluster's
+    #[arg(long)]
+    pub kube: bool,
+    /// Context of kubectl's configuration [default: its current one]
+    #[arg(long, requires = "kube", value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// Arguments of verbs that reach nodes of a cluster.
+#[derive(Clone, Debug, Args)]
+pub struct NodeArguments {
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+    /// Namespace of the runtime's DaemonSet cwasi-install
+    #[arg(long, requires = "kube", default_value = SYSTEM_NAMESPACE, value_name = "NAME")]
+    pub system_namespace: String,
 }
 
 impl Global {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use cwasi_config::NodeConfigError;
 
+use crate::cluster::error::ClusterError;
 use crate::containerd::ContainerdError;
 use crate::registry::RegistryError;
 use cwasi_workflow::WorkflowError;
@@ -22,14 +23,14 @@ pub enum Exit {
     Data = 65,
     /// A file, image, container or function does not exist.
     Missing = 66,
-    /// containerd, a registry or a callee does not answer.
+    /// containerd, a cluster, a registry or a callee does not answer.
     Unavailable = 69,
     Failed = 70,
     /// stdout cannot be written.
     Output = 74,
     /// The callee is overloaded, or did not answer in time: try again.
     TryAgain = 75,
-    /// A registry refuses the user, `cwasi.allow` of a function the caller, or this command what is not safe.
+    /// A registry or a cluster refuses the user, `cwasi.allow` of a function the caller, or this command what is not safe.
     Denied = 77,
     /// The terminal was closed: 128 and the number of `SIGHUP`, as shells say it.
     HungUp = 129,
@@ -129,12 +130,35 @@ fn code_of(error: &anyhow::Error) -> Exit {
         Some(NodeConfigError::Read { .. }) => return Exit::Missing,
         None => {}
     }
+    if let Some(error) = error.downcast_ref::<ClusterError>() {
+        return of_cluster(error);
+    }
     match error.downcast_ref::<RegistryError>() {
         Some(RegistryError::NoRegistry { .. } | RegistryError::Tag { .. }) => Exit::Usage,
         Some(RegistryError::Credentials { .. }) => Exit::Data,
         Some(RegistryError::Away { .. }) => Exit::Unavailable,
         Some(RegistryError::Denied { .. } | RegistryError::Readable { .. }) => Exit::Denied,
         Some(RegistryError::Refused { .. }) | None => Exit::Failed,
+    }
+}
+
+const fn of_cluster(error: &ClusterError) -> Exit {
+    match error {
+        ClusterError::NotConfigured { .. }
+        | ClusterError::NoContext { .. }
+        | ClusterError::NoDefinition
+        | ClusterError::NoWorkflow { .. }
+        | ClusterError::NoPods { .. }
+        | ClusterError::NotInWorkflow { .. }
+        | ClusterError::NoFunction { .. } => Exit::Missing,
+        ClusterError::Configuration { .. } => Exit::Data,
+        ClusterError::Away { .. } | ClusterError::NoNode { .. } | ClusterError::NoNodes { .. } => {
+            Exit::Unavailable
+        }
+        ClusterError::Denied { .. } | ClusterError::Unauthorized { .. } => Exit::Denied,
+        ClusterError::Remains { .. } => Exit::TryAgain,
+        ClusterError::TooManyLogs { .. } => Exit::Usage,
+        ClusterError::Refused { .. } | ClusterError::Ended { .. } => Exit::Failed,
     }
 }
 

@@ -3,7 +3,8 @@
 //! - [`commands`]: the command line, and one file for each verb; [`arguments`]: those of every verb.
 //! - [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
-//! - [`containerd`]: its API; [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
+//! - [`containerd`]: its API; [`cluster`]: Kubernetes' API, and this command on nodes of a cluster.
+//! - [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
 //! - [`output`]: prints; [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C; `keys`: other keys.
 //!
@@ -14,6 +15,7 @@
 
 pub mod arguments;
 mod cause;
+pub mod cluster;
 pub mod commands;
 pub mod containerd;
 pub mod dashboard;
@@ -34,17 +36,14 @@ pub mod traces;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches as _;
-
 use self::commands::Arguments;
 use self::failure::{Exit, Failure};
 
 /// The program: reads the command line, runs its verb, prints an error.
 #[must_use]
 pub fn main() -> ExitCode {
-    let parsed = commands::command()
-        .try_get_matches()
-        .and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed =
+        commands::command().try_get_matches().and_then(|matches| Arguments::read(&matches));
     let outcome = match parsed {
         Ok(arguments) => run(arguments),
         Err(error) => print_usage(&error),

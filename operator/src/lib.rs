@@ -1,6 +1,7 @@
 //! The operator: Kubernetes' own objects (Deployments, Jobs, Services, …) for each `Workflow` of a cluster.
 //!
-//! - [`crd`]: the CustomResourceDefinition, from the fields of the workflow file; [`resource`]: the kind and its status.
+//! - [`crd`]: the CustomResourceDefinition, from the fields of the workflow file; [`resource`]: the kind and its status,
+//!   which clients share.
 //! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan.
 //! - [`observe`]: what the cluster has of it; [`conditions`]: what the status says about that.
 //! - [`reconcile`]: applies, prunes, writes the status; [`endpoints`]: metrics and probes.
@@ -14,4 +15,5 @@ pub mod objects;
 pub mod observe;
 pub mod plan;
 pub mod reconcile;
-pub mod resource;
+
+pub use cwasi_operator_api::resource;

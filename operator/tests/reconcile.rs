@@ -2,17 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-mod fake_api;
-
 use std::sync::Arc;
 
+use cwasi_fake_api::FakeApi;
 use cwasi_operator::endpoints::Metrics;
 use cwasi_operator::reconcile::{Context, reconcile};
 use cwasi_operator::resource::Workflow;
 use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
-
-use fake_api::FakeApi;
 
 const WORKFLOW: &str = "/apis/cwasi.dev/v1alpha1/namespaces/n/workflows/hello";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/n/deployments/hello-greeter";

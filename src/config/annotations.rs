@@ -52,7 +52,7 @@ const PREFIX: &str = "cwasi.";
 /// CRI: `sandbox` for the pause container.
 const CRI_CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
 /// CRI: name of the container within its pod.
-const CRI_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
+pub const CRI_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
 /// CRI: id of the pod's sandbox, which is the group's key.
 pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 /// CRI: Kubernetes namespace of the pod.

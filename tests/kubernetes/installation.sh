@@ -40,3 +40,11 @@ configure_nodes() {
     wait_for "$WAIT_SECONDS" "the nodes have their configuration" \
         kubectl -n cwasi-system rollout status daemonset/cwasi-install --timeout=1s
 }
+
+install_operator() {
+    kubectl apply -f "$CHECKOUT/deploy/kubernetes/crd.yaml" >/dev/null
+    wait_for "$WAIT_SECONDS" "the API knows workflows" kubectl get workflows -A
+    kubectl apply -f "$CHECKOUT/deploy/kubernetes/operator.yaml" >/dev/null
+    wait_for "$WAIT_SECONDS" "the operator runs" \
+        kubectl -n cwasi-system rollout status deployment/cwasi-operator --timeout=1s
+}

@@ -72,12 +72,14 @@ const SOLE_USERS: [(&str, &[&str]); 11] = [
 ];
 
 /// Folders of sources outside of `src`.
-const OTHER_SOURCES: [&str; 7] = [
+const OTHER_SOURCES: [&str; 9] = [
     "abi/src",
     "benches/protocol/src",
     "benches/src",
     "cli/src",
     "host-functions/src",
+    "operator/api/src",
+    "operator/fake-api/src",
     "operator/src",
     "tests/support/src",
 ];

@@ -22,9 +22,16 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
             "cwasi deploy workflow.yaml --set spec.functions.greeter.queue=8",
         ],
     ),
-    ("ps", &["cwasi ps", "cwasi ps -v --workflow hello"]),
-    ("rm", &["cwasi rm greeter", "cwasi rm --workflow hello"]),
-    ("logs", &["cwasi logs -f greeter", "cwasi logs --workflow hello --since 10m --timestamps"]),
+    ("ps", &["cwasi ps", "cwasi ps -v --workflow hello", "cwasi ps --kube hello"]),
+    ("rm", &["cwasi rm greeter", "cwasi rm --workflow hello", "cwasi rm --kube hello"]),
+    (
+        "logs",
+        &[
+            "cwasi logs -f greeter",
+            "cwasi logs --workflow hello --since 10m --timestamps",
+            "cwasi logs --kube hello/greeter",
+        ],
+    ),
     ("scale", &["cwasi scale greeter 3"]),
     (
         "invoke",
@@ -32,10 +39,11 @@ const EXAMPLES: [(&str, &[&str]); 14] = [
             "cwasi invoke greeter --data Ada",
             "cwasi invoke greeter --data @request.json --timeout 5 --verbose",
             "cwasi invoke greeter --data -",
+            "cwasi invoke --kube -n shop greeter --data Ada",
         ],
     ),
     ("top", &["cwasi top", "cwasi top --json --count 1 --interval 5"]),
-    ("trace", &["cwasi trace", "cwasi trace last --html trace.html"]),
+    ("trace", &["cwasi trace", "cwasi trace last --html trace.html", "cwasi trace --kube last"]),
     ("lint", &["cwasi lint workflow.yaml"]),
     (
         "explain",

@@ -17,7 +17,8 @@ use cwasi_sys::segment::Segment;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::arguments::Global;
+use super::kube::{self, on_node};
+use crate::arguments::{Global, NodeArguments};
 use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -37,21 +38,38 @@ pub struct Invoke {
     /// Name of this caller, as the function's `cwasi.allow` has it
     #[arg(long = "as", default_value = CALLER_NAME, value_name = "NAME")]
     caller: String,
+    /// Kubernetes namespace of this caller, on a node of a cluster
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        conflicts_with = "kube",
+        value_name = "NAME"
+    )]
+    pod_namespace: String,
     /// Record a trace of the call, and say on stderr how to see it
     #[arg(long)]
     trace: bool,
     /// Say on stderr which mode moved the data, and why
     #[arg(short, long)]
     verbose: bool,
+    #[command(flatten)]
+    on: NodeArguments,
 }
 
 impl Invoke {
     /// Calls it once.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        let payload = self.payload()?;
+        if self.on.cluster.kube {
+            return self.of_cluster(global).await;
+        }
+        let payload = payload(self.bytes()?)?;
         let config = NodeConfig::load(None, None)?;
-        let identity =
-            CallerIdentity { name: self.caller, ..CallerIdentity::in_namespace(&global.namespace) };
+        let identity = CallerIdentity {
+            name: self.caller,
+            pod_namespace: self.pod_namespace,
+            ..CallerIdentity::in_namespace(&global.namespace)
+        };
         let caller = HostCaller::start(&config, &identity)?;
         let began = Instant::now();
         let deadline = began.checked_add(self.timeout).ok_or_else(|| {
@@ -90,8 +108,24 @@ impl Invoke {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn payload(&self) -> Result<Payload, Failure> {
-        let bytes = match self.data.split_at_checked(1) {
+    /// Calls it from a node that runs it.
+    async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
+        let bytes = self.bytes()?;
+        let cluster = kube::connect(&self.on.cluster, global).await?;
+        let function = cluster.function(&self.function).await?;
+        let node = cluster.node_pod(&self.on.system_namespace, &function.node).await?;
+        let timeout = format!("--timeout={}", humantime::format_duration(self.timeout));
+        let caller = format!("--as={}", self.caller);
+        let namespace = format!("--pod-namespace={}", cluster.namespace);
+        let mut words = vec!["invoke", self.function.as_str(), &timeout, &caller, &namespace];
+        words.extend((!bytes.is_empty()).then_some("--data=-"));
+        words.extend(self.trace.then_some("--trace"));
+        words.extend(self.verbose.then_some("--verbose"));
+        on_node::run(&cluster, &node, &on_node::words(words, global), &bytes).await
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        Ok(match self.data.split_at_checked(1) {
             Some(("@", "")) => {
                 return Err(Failure::text(Exit::Usage, "--data @ names no file: use --data @FILE"));
             }
@@ -104,12 +138,15 @@ impl Invoke {
                 bytes
             }
             _ => self.data.clone().into_bytes(),
-        };
-        if bytes.len() <= cwasi_abi::INLINE_MAX {
-            return Ok(Payload::Inline(bytes));
-        }
-        Ok(Payload::Segment(Segment::copy_of(&bytes)?))
+        })
     }
+}
+
+fn payload(bytes: Vec<u8>) -> Result<Payload, Failure> {
+    if bytes.len() <= cwasi_abi::INLINE_MAX {
+        return Ok(Payload::Inline(bytes));
+    }
+    Ok(Payload::Segment(Segment::copy_of(&bytes)?))
 }
 
 /// True if a line feed follows the response, which has none: the shell's prompt would stand behind it.

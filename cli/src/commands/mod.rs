@@ -11,10 +11,12 @@ mod help;
 mod image;
 mod inspect;
 mod invoke;
+mod kube;
 mod lint;
 mod local_images;
 mod log_entry;
 mod log_lines;
+mod log_printer;
 mod logs;
 mod man;
 mod metrics;
@@ -30,9 +32,10 @@ mod workflow_arguments;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, FromArgMatches as _, Parser, Subcommand};
 
-use crate::arguments::Global;
+use crate::arguments::{Given, Global};
 use crate::failure::Failure;
 
 pub use self::help::command;
@@ -47,6 +50,20 @@ pub struct Arguments {
     /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+impl Arguments {
+    /// Reads a command line.
+    ///
+    /// # Errors
+    /// When it is wrong.
+    pub fn read(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut read = Self::from_arg_matches(matches)?;
+        let is_given = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+        read.global.given =
+            Given { address: is_given("address"), namespace: is_given("namespace") };
+        Ok(read)
+    }
 }
 
 /// What a user can ask for.
@@ -110,7 +127,7 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Scale(arguments) => arguments.run(&global).await,
         Verb::Invoke(arguments) => arguments.run(&global).await,
         Verb::Top(arguments) => arguments.run(&global).await,
-        Verb::Trace(arguments) => arguments.run(&global),
+        Verb::Trace(arguments) => arguments.run(&global).await,
         Verb::Lint(arguments) => arguments.run(&global).await,
         Verb::Explain(arguments) => arguments.run(&global).await,
         Verb::Inspect(arguments) => arguments.run(&global).await,

@@ -1,4 +1,4 @@
-//! `cwasi ps`: the functions of a namespace.
+//! `cwasi ps`: the functions of a namespace, of containerd or of a cluster.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,8 @@ use clap::Args;
 use cwasi_host::metrics::starts::{CodeSource, StartStages};
 use serde_json::json;
 
-use crate::arguments::Global;
+use super::kube;
+use crate::arguments::{ClusterArguments, Global};
 use crate::deployment::{Node, hops};
 use crate::failure::Failure;
 use crate::output;
@@ -15,17 +16,27 @@ use crate::table::Table;
 /// Arguments of the verb.
 #[derive(Debug, Args)]
 pub struct Ps {
+    /// Only functions of this workflow, with --kube
+    #[arg(requires = "kube", conflicts_with = "workflow", value_name = "WORKFLOW")]
+    name: Option<String>,
     /// Only functions of this workflow
     #[arg(long, value_name = "NAME")]
     workflow: Option<String>,
     /// Images, annotations and the stages of each start, too
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "kube")]
     verbose: bool,
+    #[command(flatten)]
+    cluster: ClusterArguments,
 }
 
 impl Ps {
     /// Prints them.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        if self.cluster.kube {
+            let cluster = kube::connect(&self.cluster, global).await?;
+            let workflow = self.name.or(self.workflow);
+            return kube::ps::run(&cluster, workflow.as_deref(), global).await;
+        }
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         let tasks = node.containerd.tasks().await?;

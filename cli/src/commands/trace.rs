@@ -1,4 +1,4 @@
-//! `cwasi trace`: the traces that were recorded on this node, and the waterfall of one.
+//! `cwasi trace`: the traces that were recorded on this node or on those of a cluster, and the waterfall of one.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,14 +8,15 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::Args;
 use cwasi_config::NodeConfig;
-use serde_json::json;
 
-use crate::arguments::Global;
+use super::kube::{self, traces::Nodes};
+use crate::arguments::{Global, NodeArguments};
 use crate::deployment::user_state;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::table::Table;
-use crate::traces::{self, PREFIX_MIN, Recorded, Trace, duration, page, waterfall};
+use crate::traces::summary::Summary;
+use crate::traces::{self, PREFIX_MIN, Trace, duration, page, waterfall};
 
 /// Columns of the waterfall when stdout is no terminal and `COLUMNS` says nothing.
 const WIDTH_DEFAULT: usize = 100;
@@ -35,54 +36,53 @@ pub struct ShowTrace {
     /// Most traces in the list
     #[arg(short, long, default_value_t = 20, value_name = "N")]
     limit: usize,
+    #[command(flatten)]
+    on: NodeArguments,
 }
 
 impl ShowTrace {
     /// Prints the list or one trace.
-    pub fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+    pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        if self.on.cluster.kube {
+            return self.of_cluster(global).await;
+        }
         let config = NodeConfig::load(None, None)?;
         let of_user = user_state();
         let folders = [Some(config.state_dir.as_path()), of_user.as_deref()];
         let recorded = traces::read(&folders.into_iter().flatten().collect::<Vec<_>>());
         match &self.id {
             None => {
-                self.list(&recorded, global)?;
+                let newest: Vec<_> =
+                    recorded.traces.iter().take(self.limit).map(Summary::of).collect();
+                list(&newest, global, "on this node")?;
                 note_of_dropped(recorded.dropped);
             }
-            Some(id) => self.print(find(&recorded, id)?, global)?,
+            Some(id) => {
+                let found = recorded.find(&prefix(id)?);
+                self.print(one(&found, id, "on this node")?, global, "this node does not have")?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn list(&self, recorded: &Recorded, global: &Global) -> Result<(), Failure> {
-        let newest = &recorded.traces[..recorded.traces.len().min(self.limit)];
-        if global.json {
-            let lines: Vec<_> = newest.iter().map(summary).collect();
-            return output::json(&lines);
+    async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
+        let id = self.id.as_deref().map(prefix).transpose()?;
+        let cluster = kube::connect(&self.on.cluster, global).await?;
+        let nodes =
+            Nodes { cluster: &cluster, system_namespace: &self.on.system_namespace, global };
+        match id {
+            None => list(&nodes.summaries(self.limit).await?, global, "on a node of this cluster")?,
+            Some(id) => {
+                let found = nodes.find(&id).await?;
+                let trace =
+                    one(&found.iter().collect::<Vec<_>>(), &id, "on a node of this cluster")?;
+                self.print(trace, global, "no node has")?;
+            }
         }
-        if newest.is_empty() {
-            output::note(
-                "cwasi: no trace was recorded on this node; cwasi run and cwasi invoke --trace record one",
-            );
-        }
-        let mut table = Table::new(["TRACE", "BEGUN", "DURATION", "SPANS", "ERRORS", "WHAT"]);
-        for trace in newest {
-            table.row([
-                trace.id.to_string()[..DIGITS].to_owned(),
-                begun(trace),
-                duration(trace.duration_ns()),
-                trace.spans.len().to_string(),
-                trace.errors().to_string(),
-                trace.title(),
-            ]);
-        }
-        if !table.is_empty() {
-            output::text(table)?;
-        }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, trace: &Trace, global: &Global) -> Result<(), Failure> {
+    fn print(&self, trace: &Trace, global: &Global, missing: &str) -> Result<(), Failure> {
         if let Some(file) = &self.html {
             fs::write(file, page::html(trace))
                 .with_context(|| format!("{} cannot be written", file.display()))?;
@@ -95,10 +95,9 @@ impl ShowTrace {
             output::line(format_args!("{id}  {whole}  {} spans\n", trace.spans.len()))?;
             output::text(waterfall::text(trace, width()))?;
             if trace.spans.iter().any(|span| !span.has_parent) {
-                output::note(
-                    "\ncwasi: spans with ... have a parent that this node does not have: another node recorded it, \
-                     or it was not kept",
-                );
+                output::note(format_args!(
+                    "\ncwasi: spans with ... have a parent that {missing}: another node recorded it, or it was not kept"
+                ));
             }
         }
         Ok(())
@@ -114,29 +113,50 @@ fn note_of_dropped(dropped: u64) {
     }
 }
 
-fn summary(trace: &Trace) -> serde_json::Value {
-    json!({
-        "trace": trace.id,
-        "start_ns": trace.start_ns(),
-        "duration_ns": trace.duration_ns(),
-        "spans": trace.spans.len(),
-        "errors": trace.errors(),
-        "title": trace.title(),
-    })
+/// Prints traces, the newest first; `place` is where they were looked for.
+fn list(newest: &[Summary], global: &Global, place: &str) -> Result<(), Failure> {
+    if global.json {
+        return output::json(&newest);
+    }
+    if newest.is_empty() {
+        output::note(format_args!(
+            "cwasi: no trace was recorded {place}; cwasi run and cwasi invoke --trace record one"
+        ));
+    }
+    let mut table = Table::new(["TRACE", "BEGUN", "DURATION", "SPANS", "ERRORS", "WHAT"]);
+    for trace in newest {
+        table.row([
+            trace.trace.to_string()[..DIGITS].to_owned(),
+            begun(trace),
+            duration(trace.duration_ns),
+            trace.spans.to_string(),
+            trace.errors.to_string(),
+            trace.title.clone(),
+        ]);
+    }
+    if !table.is_empty() {
+        output::text(table)?;
+    }
+    Ok(())
 }
 
-/// The one trace whose id begins like this.
-fn find<'a>(recorded: &'a Recorded, id: &str) -> Result<&'a Trace, Failure> {
+/// The first digits of an id, or `last`.
+fn prefix(id: &str) -> Result<String, Failure> {
     let id = id.to_ascii_lowercase();
     if id.len() < PREFIX_MIN {
         let text =
             format!("{id} is too short: give at least {PREFIX_MIN} digits of the trace's id");
         return Err(Failure::text(Exit::Usage, text));
     }
-    match recorded.find(&id).as_slice() {
+    Ok(id)
+}
+
+/// The only one of the traces whose id begins with `id`.
+fn one<'a>(found: &[&'a Trace], id: &str, place: &str) -> Result<&'a Trace, Failure> {
+    match found {
         [trace] => Ok(trace),
         [] => {
-            let text = format!("no trace {id} on this node: cwasi trace lists what is kept");
+            let text = format!("no trace {id} {place}: cwasi trace lists what is kept");
             Err(Failure::text(Exit::Missing, text))
         }
         several => {
@@ -147,8 +167,8 @@ fn find<'a>(recorded: &'a Recorded, id: &str) -> Result<&'a Trace, Failure> {
 }
 
 /// How long ago it began.
-fn begun(trace: &Trace) -> String {
-    let began = SystemTime::UNIX_EPOCH + Duration::from_nanos(trace.start_ns());
+fn begun(trace: &Summary) -> String {
+    let began = SystemTime::UNIX_EPOCH + Duration::from_nanos(trace.start_ns);
     let ago = began.elapsed().unwrap_or_default();
     let ago = humantime::format_duration(Duration::from_secs(ago.as_secs())).to_string();
     let largest: Vec<&str> = ago.split(' ').take(AGO_UNITS).collect();

@@ -9,6 +9,7 @@ use containerd_client::services::v1::{
     ListContainersRequest,
 };
 use containerd_client::types::Mount;
+use cwasi_config::annotations::CRI_CONTAINER_NAME;
 use oci_spec::runtime::Spec;
 
 use super::{Containerd, ContainerdError, RUNTIME, refused};
@@ -56,10 +57,21 @@ impl Container {
         self.annotations.get(key).map_or("", String::as_str)
     }
 
+    /// Value of one of the runtime's annotations: in a pod that of the container comes before that of all containers.
+    fn own_annotation(&self, key: &str) -> &str {
+        match self.annotation(CRI_CONTAINER_NAME) {
+            "" => self.annotation(key),
+            name => match self.annotation(&format!("{key}.{name}")) {
+                "" => self.annotation(key),
+                own => own,
+            },
+        }
+    }
+
     /// Name of its function: the annotated one, or else the module's.
     #[must_use]
     pub fn function(&self) -> &str {
-        let annotated = self.annotation("cwasi.function");
+        let annotated = self.own_annotation("cwasi.function");
         if !annotated.is_empty() {
             return annotated;
         }
@@ -72,8 +84,8 @@ impl Container {
     /// True for a function that waits for calls.
     #[must_use]
     pub fn is_secondary(&self) -> bool {
-        self.annotation("cwasi.role") == "secondary"
-            || self.annotation("cwasi.secondary.function") == "true"
+        self.own_annotation("cwasi.role") == "secondary"
+            || self.own_annotation("cwasi.secondary.function") == "true"
     }
 }
 

@@ -1,10 +1,11 @@
 //! Traces of this node: reads the span files of shims and of the host's callers, and builds the tree of each trace.
 //!
-//! - [`waterfall`]: a trace for a terminal; [`page`]: as one HTML page.
+//! - [`waterfall`]: a trace for a terminal; [`page`]: as one HTML page; [`summary`]: in one line.
 //!
 //! Invariant: the texts of spans come from sandboxes. They have no control characters here.
 
 pub mod page;
+pub mod summary;
 pub mod waterfall;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -207,23 +208,31 @@ impl Recorded {
 /// Reads all traces of state directories. What cannot be read is left out: shims write these files meanwhile.
 #[must_use]
 pub fn read(state_dirs: &[&Path]) -> Recorded {
-    let mut traces: HashMap<TraceId, Vec<RecordedSpan>> = HashMap::new();
+    let mut spans = Vec::new();
     let mut dropped: u64 = 0;
     for file in state_dirs.iter().flat_map(|state_dir| files(state_dir)) {
         for line in fs::read_to_string(file).unwrap_or_default().lines() {
             match serde_json::from_str(line) {
-                Ok(Line::Span(span)) => {
-                    traces.entry(span.span.trace).or_default().push(printable(*span));
-                }
+                Ok(Line::Span(span)) => spans.push(*span),
                 Ok(Line::Dropped { dropped: more }) => dropped = dropped.saturating_add(more),
                 Err(_torn) => {}
             }
         }
     }
+    Recorded { traces: assembled(spans), dropped }
+}
+
+/// The traces to which spans belong, the newest first.
+#[must_use]
+pub fn assembled(spans: impl IntoIterator<Item = RecordedSpan>) -> Vec<Trace> {
+    let mut traces: HashMap<TraceId, Vec<RecordedSpan>> = HashMap::new();
+    for span in spans {
+        traces.entry(span.span.trace).or_default().push(printable(span));
+    }
     let mut traces: Vec<_> =
         traces.into_iter().map(|(id, spans)| Trace { id, spans: tree(spans) }).collect();
     traces.sort_by_key(|trace| (std::cmp::Reverse(trace.start_ns()), trace.id));
-    Recorded { traces, dropped }
+    traces
 }
 
 /// The span files of running groups, ended groups and callers of the host.

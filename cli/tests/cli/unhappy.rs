@@ -74,6 +74,8 @@ const VERBS: &[Verb] = &[
         configured: true,
         wrong: &[
             ("--workflow", (2, "a value is required")),
+            ("w", (2, "--kube")),
+            ("--kube -v", (2, "cannot be used with")),
             ("--namespace a/b", (2, "a namespace has letters and digits")),
             ("--snapshotter=", (2, "a value is required")),
         ],
@@ -84,7 +86,11 @@ const VERBS: &[Verb] = &[
         arguments: "none",
         without_containerd: AWAY,
         configured: true,
-        wrong: &[("", (2, "required")), ("f --workflow w", (2, "cannot be used with"))],
+        wrong: &[
+            ("", (2, "required")),
+            ("f --workflow w", (2, "cannot be used with")),
+            ("f --timeout 5", (2, "--kube")),
+        ],
         on_empty_node: &[
             ("none", (66, "has no container or function none")),
             ("--workflow none", (66, "has no container of workflow none")),
@@ -124,6 +130,8 @@ const VERBS: &[Verb] = &[
             ("none --timeout soon", (2, "expected number")),
             ("none --timeout 500000000000y", (2, "--timeout is longer than")),
             ("none -d @", (2, "use --data @FILE")),
+            ("none --context c", (2, "--kube")),
+            ("none --kube --pod-namespace n", (2, "cannot be used with")),
             ("a/", (65, "a/")),
         ],
         on_empty_node: &[("none", (66, "no route to function `none`"))],

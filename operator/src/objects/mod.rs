@@ -1,11 +1,11 @@
 //! Pure builders: from a plan to Kubernetes' objects. `operator/tests/golden` has what they make of example files.
 
 mod addresses;
-pub mod names;
 pub mod pods;
 mod scaling;
 mod workloads;
 
+pub use cwasi_operator_api::names;
 use k8s_openapi::Resource as Kind;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

@@ -125,12 +125,8 @@ impl<'a> Pod<'a> {
     fn annotate(&mut self, planned: &PlannedFunction, container: &str) {
         self.host_network |= planned.function.host_network;
         for (key, value) in &planned.annotations {
-            let is_default = match key.as_str() {
-                "cwasi.role" => value == "primary",
-                "cwasi.function" => value == container,
-                _ => false,
-            };
-            if !is_default {
+            // Also the name: without it a function has that of its module's file.
+            if key != "cwasi.role" || value != "primary" {
                 self.annotations.insert(format!("{key}.{container}"), value.clone());
             }
         }

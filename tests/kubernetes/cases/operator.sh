@@ -1,9 +1,5 @@
 # Workflows by `kubectl apply`: objects, status, calls by HTTP, changes, faults, deletion; the operator killed meanwhile.
-kubectl apply -f "$CHECKOUT/deploy/kubernetes/crd.yaml" >/dev/null
-wait_for "$WAIT_SECONDS" "the API knows workflows" kubectl get workflows -A
-kubectl apply -f "$CHECKOUT/deploy/kubernetes/operator.yaml" >/dev/null
-wait_for "$WAIT_SECONDS" "the operator runs" \
-    kubectl -n cwasi-system rollout status deployment/cwasi-operator --timeout=1s
+install_operator
 
 condition() { field "workflow/$1" ".status.conditions[?(@.type==\"$2\")].$3"; }
 

@@ -57,11 +57,11 @@ pub(super) enum Inside {
 
 impl Caller {
     /// A process of this host, such as the gateway.
-    pub(super) fn host(name: &str, global: &Global) -> Result<Self, Failure> {
-        let CallerIdentity { namespace, pod_namespace, .. } =
-            CallerIdentity::in_namespace(&global.namespace);
+    pub(super) fn host(name: &str, pod_namespace: &str, global: &Global) -> Result<Self, Failure> {
+        let CallerIdentity { namespace, .. } = CallerIdentity::in_namespace(&global.namespace);
+        let (pod_namespace, function) = (pod_namespace.to_owned(), name.to_owned());
         Ok(Self {
-            identity: Identity { namespace, pod_namespace, function: name.to_owned() },
+            identity: Identity { namespace, pod_namespace, function },
             container: String::new(),
             spec: FunctionSpec::parse([])?,
             group: String::new(),

@@ -22,7 +22,8 @@ use cwasi_wire::network::Location;
 use serde_json::json;
 
 use self::caller::{Caller, EmbeddedCode, Inside};
-use crate::arguments::Global;
+use super::kube::{self, on_node};
+use crate::arguments::{Global, NodeArguments};
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 use crate::output;
@@ -38,11 +39,22 @@ pub struct Explain {
     /// The called function, or NAMESPACE/FUNCTION
     callee: String,
     /// The caller is a function of this workflow file, which need not be deployed
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, conflicts_with = "kube", value_name = "FILE")]
     file: Option<PathBuf>,
     /// The caller is a process of this host, as in `cwasi invoke --as CALLER`
     #[arg(long, conflicts_with = "file")]
     host: bool,
+    /// Kubernetes namespace of a caller that is a process of this host
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        conflicts_with = "kube",
+        value_name = "NAME"
+    )]
+    pod_namespace: String,
+    #[command(flatten)]
+    on: NodeArguments,
 }
 
 /// What is known of other hosts.
@@ -63,6 +75,9 @@ struct Verdict {
 impl Explain {
     /// Prints the decision; exit code 1 if no mode can serve.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        if self.on.cluster.kube {
+            return self.of_cluster(global).await;
+        }
         let node = Node::connect(global).await?;
         let caller = self.caller(&node, global).await?;
         let callee = callee_of(&caller.identity, &self.callee);
@@ -101,6 +116,22 @@ impl Explain {
         print(&facts, &caller.container, code, global.json)
     }
 
+    /// Asks the caller's node. A process of a host calls from that of the callee.
+    async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
+        let cluster = kube::connect(&self.on.cluster, global).await?;
+        let of_host = self.host || self.caller == CALLER_NAME;
+        let called_from = if of_host { &self.callee } else { &self.caller };
+        let function = cluster.function(called_from).await?;
+        let node = cluster.node_pod(&self.on.system_namespace, &function.node).await?;
+        let namespace = format!("--pod-namespace={}", cluster.namespace);
+        let caller = if of_host { &self.caller } else { &function.container };
+        let mut words = vec!["explain", caller, self.callee.as_str()];
+        if of_host {
+            words.extend(["--host", &namespace]);
+        }
+        on_node::run(&cluster, &node, &on_node::words(words, global), &[]).await
+    }
+
     async fn caller(&self, node: &Node, global: &Global) -> Result<Caller, Failure> {
         let name = &self.caller;
         if let Some(file) = &self.file {
@@ -112,7 +143,7 @@ impl Explain {
             return Caller::container(container, global);
         }
         if self.host || name == CALLER_NAME {
-            return Caller::host(name, global);
+            return Caller::host(name, &self.pod_namespace, global);
         }
         let text = format!(
             "namespace {} has no function {name}; name its workflow with --file FILE, or use --host for a process \

@@ -1,4 +1,4 @@
-//! The kind `Workflow` of Kubernetes' API. Its spec is the `spec` of a workflow file, which [`crate::plan`] reads.
+//! The kind `Workflow` of Kubernetes' API. Its spec is the `spec` of a workflow file, which the operator's `plan` reads.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;

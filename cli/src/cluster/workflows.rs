@@ -1,0 +1,129 @@
+//! The Workflows of a namespace.
+
+use std::time::Duration;
+
+use cwasi_operator_api::resource::Workflow;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::error::ClusterError;
+use super::pods::selector;
+use super::{Cluster, did_you_mean};
+
+/// The resource, as roles name it.
+const WORKFLOWS: &str = "workflows.cwasi.dev";
+/// Interval at which a deleted Workflow's pods are looked for.
+const PODS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Something of a Workflow that needs a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Need {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Cluster {
+    /// All Workflows of the namespace, by name.
+    ///
+    /// # Errors
+    /// When the API refuses.
+    pub async fn workflows(&self) -> Result<Vec<Workflow>, ClusterError> {
+        let api: Api<Workflow> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut found = match api.list(&ListParams::default()).await {
+            Ok(found) => found.items,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return Err(ClusterError::NoDefinition);
+            }
+            Err(error) => return Err(self.failed(("list", WORKFLOWS), &self.namespace)(error)),
+        };
+        found.sort_by_key(ResourceExt::name_any);
+        Ok(found)
+    }
+
+    /// One Workflow.
+    ///
+    /// # Errors
+    /// When there is none; the error has the nearest name.
+    pub async fn workflow(&self, name: &str) -> Result<Workflow, ClusterError> {
+        let mut all = self.workflows().await?;
+        if let Some(index) = all.iter().position(|it| it.name_any() == name) {
+            return Ok(all.swap_remove(index));
+        }
+        let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();
+        let nearest = did_you_mean(name, names.iter().map(String::as_str));
+        let namespace = self.namespace.clone();
+        Err(ClusterError::NoWorkflow { namespace, name: name.to_owned(), nearest })
+    }
+
+    /// Deletes a Workflow, and waits until the garbage collector has removed its pods.
+    ///
+    /// # Errors
+    /// When the API refuses, or pods remain after `timeout`.
+    pub async fn delete(&self, workflow: &str, timeout: Duration) -> Result<(), ClusterError> {
+        let api: Api<Workflow> = Api::namespaced(self.client.clone(), &self.namespace);
+        match api.delete(workflow, &DeleteParams::background()).await {
+            Ok(_) => {}
+            // Another client deleted it meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(self.failed(("delete", WORKFLOWS), &self.namespace)(error)),
+        }
+        let began = Instant::now();
+        loop {
+            let pods = self.pods(&selector(workflow)).await?;
+            if pods.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() >= timeout {
+                let names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+                return Err(ClusterError::Remains {
+                    workflow: workflow.to_owned(),
+                    namespace: self.namespace.clone(),
+                    waited: humantime::format_duration(timeout).to_string(),
+                    pods: names.join(", "),
+                });
+            }
+            tokio::time::sleep(PODS_INTERVAL).await;
+        }
+    }
+}
+
+/// What needs a person, as the operator says it; without a status, the operator itself.
+#[must_use]
+pub fn needs(workflow: &Workflow) -> Vec<Need> {
+    let Some(status) = &workflow.status else {
+        return vec![Need {
+            reason: "NoStatus".to_owned(),
+            message: "the operator has not read it: `kubectl -n cwasi-system get deployment \
+                      cwasi-operator` shows whether it runs"
+                .to_owned(),
+        }];
+    };
+    let degraded = status.conditions.iter().filter(|it| it.type_ == "Degraded");
+    degraded
+        .filter(|it| it.status == "True")
+        .map(|it| Need { reason: it.reason.clone(), message: it.message.clone() })
+        .collect()
+}
+
+/// The objects that go with a Workflow, as `Deployment/hello-greeter`, in the order of its functions.
+#[must_use]
+pub fn workloads(workflow: &Workflow) -> Vec<String> {
+    let functions = workflow.status.iter().flat_map(|status| &status.functions);
+    let mut found: Vec<String> = Vec::new();
+    for workload in functions.map(|it| it.workload.clone()).filter(|it| !it.is_empty()) {
+        // Functions in one pod share it.
+        if !found.contains(&workload) {
+            found.push(workload);
+        }
+    }
+    found
+}
+
+/// Names of the functions in the spec, for a Workflow without a status.
+#[must_use]
+pub fn functions_of_spec(workflow: &Workflow) -> Vec<String> {
+    let functions = workflow.spec.fields.get("functions").and_then(|it| it.as_object());
+    functions.into_iter().flat_map(|it| it.keys().cloned()).collect()
+}

@@ -1,0 +1,207 @@
+//! `invoke`, `explain` and `trace`, which the command on a node does: the words that the node gets, and what comes back.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use cwasi_fake_api::{Executed, Ran};
+use cwasi_testbed::span_line::SPAN_LINE;
+use serde_json::{Value, json};
+
+use super::{Cluster, NODE_PODS, text};
+
+/// What nodes were asked.
+type Asked = Arc<Mutex<Vec<Executed>>>;
+
+/// Nodes that answer alike; what they were asked.
+fn answering(cluster: &Cluster, ran: Ran) -> Asked {
+    let asked = Asked::default();
+    let all = Arc::clone(&asked);
+    cluster.api.on_exec(move |executed| {
+        if executed.stdin.len() >= ran.needs {
+            all.lock().unwrap().push(executed);
+        }
+        ran.clone()
+    });
+    asked
+}
+
+/// The length of the payload, and the command's words.
+fn words(executed: &Executed) -> Vec<&str> {
+    assert_eq!(executed.container, "node");
+    assert_eq!(executed.command[..2], ["/bin/sh", "-c"]);
+    executed.command[4..].iter().map(String::as_str).collect()
+}
+
+#[test]
+fn invoke_calls_from_a_node_that_runs_the_function() {
+    let cluster = Cluster::new();
+    let payload = [0, 255, b'\n', 7].repeat(40_000);
+    let ran = Ran {
+        stdout: payload.clone(),
+        stderr: b"cwasi: local (callee on this host)\n".to_vec(),
+        needs: payload.len(),
+        ..Ran::default()
+    };
+    let asked = answering(&cluster, ran);
+    let mut child = cluster
+        .cwasi("invoke --kube prices --data - --timeout 5 -v --as ops")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&payload).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stdout == payload, "{} bytes came back", output.stdout.len());
+    assert_eq!(text(&output.stderr), "cwasi: local (callee on this host)\n");
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[0].pod, format!("{NODE_PODS}/cwasi-install-node2"));
+    assert!(asked[0].stdin == payload);
+    let length = payload.len().to_string();
+    assert_eq!(
+        words(&asked[0]),
+        [
+            length.as_str(),
+            "invoke",
+            "prices",
+            "--timeout=5s",
+            "--as=ops",
+            "--pod-namespace=n",
+            "--data=-",
+            "--verbose",
+            "--namespace=k8s.io",
+        ]
+    );
+}
+
+#[test]
+fn the_exit_code_and_the_address_are_passed_on() {
+    let cluster = Cluster::new();
+    let stderr = b"cwasi: no route to function `front`\n".to_vec();
+    let asked = answering(&cluster, Ran { stderr, code: 66, ..Ran::default() });
+    let said =
+        cluster.fails(66, "invoke --kube n/front --json -a /run/k3s/containerd/containerd.sock");
+    assert_eq!(said, "cwasi: no route to function `front`\n");
+    let asked = asked.lock().unwrap();
+    assert_eq!(
+        words(&asked[0])[6..],
+        ["--namespace=k8s.io", "--address=/run/k3s/containerd/containerd.sock", "--json"]
+    );
+}
+
+#[test]
+fn explain_asks_the_caller_s_node_about_its_container() {
+    let cluster = Cluster::new();
+    let asked = answering(
+        &cluster,
+        Ran { stdout: b"prices -> front: local\n".to_vec(), code: 1, ..Ran::default() },
+    );
+    let output = cluster.run("explain --kube prices front");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "prices -> front: local\n");
+    cluster.run("explain --kube gateway prices");
+    let asked = asked.lock().unwrap();
+    assert_eq!(
+        words(&asked[0]),
+        ["0", "explain", "container-of-shop-prices-a", "front", "--namespace=k8s.io"]
+    );
+    assert_eq!(
+        words(&asked[1]),
+        ["0", "explain", "gateway", "prices", "--host", "--pod-namespace=n", "--namespace=k8s.io"]
+    );
+    let said = cluster.fails(2, "explain --kube --file w.yaml a b");
+    assert!(said.contains("cannot be used with"), "{said}");
+}
+
+/// A span of a trace, as a node has it.
+fn span(
+    id: &str,
+    parent: Option<&str>,
+    kind: &str,
+    service: &str,
+    node: &str,
+    start: u64,
+) -> Value {
+    let mut span: Value = serde_json::from_str(SPAN_LINE).unwrap();
+    (span["service"], span["node"]) = (json!(service), json!(node));
+    let inner = &mut span["span"];
+    inner["trace"] = json!("07".repeat(16));
+    (inner["id"], inner["kind"]) = (json!(id.repeat(8)), json!(kind));
+    inner["parent"] = json!(parent.map(|parent| parent.repeat(8)));
+    (inner["start_ns"], inner["end_ns"]) = (json!(start), json!(start + 1_000_000));
+    inner["phases"] = json!([]);
+    span
+}
+
+/// Two nodes, each with the spans of its own function.
+fn traced() -> Cluster {
+    let cluster = Cluster::new();
+    cluster.api.on_exec(|executed| {
+        let words = words(&executed);
+        let is_first = executed.pod.ends_with("node1");
+        let start = 1_700_000_000_000_000_000 + if is_first { 0 } else { 500 };
+        let (node, title) = if is_first { ("node1", "front calls prices") } else { ("node2", "prices") };
+        let answer = match words[2] {
+            "--limit" => json!([{
+                "trace": "07".repeat(16), "start_ns": start, "duration_ns": 1_000_000, "spans": 1,
+                "errors": 0, "title": title,
+            }]),
+            "07070707" | "07070707070707070707070707070707" if is_first => {
+                json!({ "id": "07".repeat(16), "spans": [span("01", None, "client", "front", node, start)] })
+            }
+            "07070707" | "07070707070707070707070707070707" => {
+                json!({ "id": "07".repeat(16), "spans": [span("02", Some("01"), "server", "prices", node, start)] })
+            }
+            _ => {
+                let stderr = b"cwasi: no trace on this node".to_vec();
+                return Ran { code: 66, stderr, ..Ran::default() };
+            }
+        };
+        Ran { stdout: answer.to_string().into_bytes(), ..Ran::default() }
+    });
+    cluster
+}
+
+#[test]
+fn the_spans_of_all_nodes_are_one_trace() {
+    let cluster = traced();
+    let list = cluster.json("trace --kube --json");
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    assert_eq!((&list[0]["spans"], &list[0]["title"]), (&json!(2), &json!("front calls prices")));
+    assert_eq!(list[0]["duration_ns"], 1_000_500);
+    for id in ["last", "07070707"] {
+        let trace = cluster.json(&format!("trace --kube {id} --json"));
+        let shape = |at: usize, key: &str| trace["spans"][at][key].clone();
+        assert_eq!((shape(0, "service"), shape(1, "service")), (json!("front"), json!("prices")));
+        assert_eq!((shape(0, "depth"), shape(1, "depth")), (json!(0), json!(1)));
+    }
+    let waterfall = cluster.ok("trace --kube last");
+    assert!(waterfall.contains("2 spans") && waterfall.contains("front calls"), "{waterfall}");
+    let said = cluster.fails(66, "trace --kube ffffffff");
+    assert!(said.contains("no trace ffffffff on a node of this cluster"), "{said}");
+}
+
+/// A node whose command fails is named and left out.
+#[test]
+fn a_node_that_fails_is_left_out() {
+    let cluster = Cluster::new();
+    cluster.api.on_exec(|executed| {
+        if executed.pod.ends_with("node1") {
+            let stderr =
+                b"cwasi: configuration file /etc/cwasi/config.toml cannot be read".to_vec();
+            return Ran { code: 65, stderr, ..Ran::default() };
+        }
+        Ran { stdout: b"[]".to_vec(), ..Ran::default() }
+    });
+    let output = cluster.run("trace --kube");
+    assert!(output.status.success());
+    assert!(
+        text(&output.stderr).contains(
+            "node node1 is left out: configuration file /etc/cwasi/config.toml cannot be read"
+        ),
+        "{}",
+        text(&output.stderr)
+    );
+}
