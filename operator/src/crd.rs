@@ -59,6 +59,10 @@ fn schema() -> Value {
         "!has(self.nodes)",
         "nodes are containerds of a machine: a cluster chooses nodes by podTemplate.spec.nodeSelector",
     )]);
+    spec["properties"]["placement"]["x-kubernetes-validations"] = json!([rule(
+        "!has(self.move) || !self.move || !has(self.policy) || self.policy == 'auto'",
+        "`move` needs policy: auto: the other policies say where functions are",
+    )]);
     let functions = &mut spec["properties"]["functions"];
     functions["minProperties"] = json!(1);
     functions["maxProperties"] = json!(FUNCTIONS_MAX);
