@@ -41,7 +41,7 @@ impl FakeApi {
         self.state.lock().unwrap().objects.insert(path.to_owned(), object);
     }
 
-    /// Refuses to apply this object.
+    /// Refuses to apply this object, or to list these.
     pub fn refuse(&self, path: &str, message: &str) {
         self.state.lock().unwrap().refused.insert(path.to_owned(), message.to_owned());
     }
@@ -68,8 +68,8 @@ impl FakeApi {
         let mut state = self.state.lock().unwrap();
         state.requests.push(format!("{} {path}", head.method));
         let (status, answer) = match head.method {
-            Method::GET if head.uri.query().is_some_and(|it| it.contains("labelSelector")) => {
-                state.list(&path)
+            Method::GET if selector(head.uri.query()).is_some() => {
+                state.list(&path, &selector(head.uri.query()).unwrap_or_default())
             }
             Method::GET => {
                 state.objects.get(&path).map_or_else(missing, |it| (StatusCode::OK, it.clone()))
@@ -87,10 +87,13 @@ impl FakeApi {
 }
 
 impl State {
-    /// Objects with the label of the only Workflow.
-    fn list(&self, path: &str) -> (StatusCode, Value) {
+    /// Objects with a label of this value.
+    fn list(&self, path: &str, (label, value): &(String, String)) -> (StatusCode, Value) {
+        if let Some(message) = self.refused.get(path) {
+            return forbidden(message);
+        }
         let prefix = format!("{path}/");
-        let labelled = |it: &&Value| it["metadata"]["labels"]["cwasi.dev/workflow"] == "hello";
+        let labelled = |it: &&Value| it["metadata"]["labels"][label] == **value;
         let below = self.objects.iter().filter(|(path, _)| path.starts_with(&prefix));
         let items: Vec<_> = below.map(|(_, object)| object).filter(labelled).cloned().collect();
         (
@@ -102,15 +105,11 @@ impl State {
     /// What is applied replaces what was there, but for the status, which is a resource of its own.
     fn apply(&mut self, path: &str, mut body: Value) -> (StatusCode, Value) {
         if let Some(message) = self.refused.get(path) {
-            let text = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": message, "reason": "Forbidden", "code": 403,
-            });
-            return (StatusCode::FORBIDDEN, text);
+            return forbidden(message);
         }
         if let Some(path) = path.strip_suffix("/status") {
             let object = self.objects.get_mut(path).unwrap();
-            object["status"] = body["status"].clone();
+            merge(&mut object["status"], body["status"].take());
             return (StatusCode::OK, object.clone());
         }
         if let Some(before) = self.objects.get(path) {
@@ -119,6 +118,40 @@ impl State {
         self.objects.insert(path.to_owned(), body.clone());
         (StatusCode::OK, body)
     }
+}
+
+/// The label and the value that a list is to have.
+fn selector(query: Option<&str>) -> Option<(String, String)> {
+    let mut parts = query?.split('&');
+    let selector = parts.find_map(|it| it.strip_prefix("labelSelector="))?;
+    let selector = selector.replace("%3D", "=").replace("%2F", "/");
+    let (label, value) = selector.split_once('=')?;
+    Some((label.to_owned(), value.to_owned()))
+}
+
+/// Two managers write a status: fields of one stay when the other one writes, and conditions are told by their types.
+fn merge(status: &mut Value, new: Value) {
+    let Value::Object(new) = new else { panic!("{new} is no status") };
+    if status.is_null() {
+        *status = json!({});
+    }
+    for (key, value) in new {
+        match (&mut status[&key], value) {
+            (Value::Array(before), Value::Array(now)) if key == "conditions" => {
+                before.retain(|it| now.iter().all(|now| now["type"] != it["type"]));
+                before.extend(now);
+            }
+            (before, now) => *before = now,
+        }
+    }
+}
+
+fn forbidden(message: &str) -> (StatusCode, Value) {
+    let text = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Forbidden", "code": 403,
+    });
+    (StatusCode::FORBIDDEN, text)
 }
 
 fn missing() -> (StatusCode, Value) {
