@@ -82,6 +82,7 @@ unpack_for_kubernetes
 build_programs "${CLUSTER_PROGRAMS[@]}"
 build_images
 [[ " ${cases[*]} " != *" video "* ]] || build_video
+[[ ! " ${cases[*]} " =~ " "(edges|video)" " ]] || build_redis
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
 if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"

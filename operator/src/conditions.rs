@@ -19,6 +19,20 @@ use crate::resource::{FunctionStatus, WorkflowStatus};
 /// Longest message of a condition in bytes; the API allows 32 KiB.
 const MESSAGE_MAX: usize = 4096;
 
+/// Conditions that are written here.
+const CONDITIONS: [&str; 3] = ["Ready", "Progressing", "Degraded"];
+
+/// What a condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The condition's type.
+    pub kind: &'static str,
+    pub is_true: bool,
+    /// One word in CamelCase.
+    pub reason: String,
+    pub message: String,
+}
+
 /// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
@@ -32,6 +46,31 @@ impl Trouble {
     /// A trouble of this reason.
     pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.into(), message: message.into() }
+    }
+}
+
+/// The part of a status that is written here.
+#[must_use]
+pub fn own(status: &WorkflowStatus) -> WorkflowStatus {
+    let mut own = WorkflowStatus { local: None, edges: Vec::new(), ..status.clone() };
+    own.conditions.retain(|it| CONDITIONS.contains(&it.type_.as_str()));
+    own
+}
+
+/// A condition. It keeps the time since when its status holds.
+#[must_use]
+pub fn condition(verdict: Verdict, previous: &[Condition], generation: i64) -> Condition {
+    let Verdict { kind, is_true, reason, message } = verdict;
+    let value = if is_true { "True" } else { "False" };
+    let same = previous.iter().find(|it| it.type_ == kind && it.status == value);
+    let since = same.map_or_else(|| Time(Timestamp::now()), |it| it.last_transition_time.clone());
+    Condition {
+        type_: kind.to_owned(),
+        status: value.to_owned(),
+        reason,
+        message: shortened(&message),
+        observed_generation: Some(generation),
+        last_transition_time: since,
     }
 }
 
@@ -61,7 +100,7 @@ pub fn of_plan(
         observed_generation: generation,
         ready_functions: format!("{ready}/{}", functions.len()),
         functions,
-        conditions: Vec::new(),
+        ..WorkflowStatus::default()
     };
     conclude(status, &troubles, previous, generation)
 }
@@ -86,7 +125,7 @@ fn conclude(
     let is_invalid = degraded.is_some_and(|it| it.reason == "Invalid");
     let mut messages: Vec<&str> = troubles.iter().map(|it| it.message.as_str()).collect();
     messages.dedup();
-    let trouble = shortened(&messages.join("\n"));
+    let trouble = messages.join("\n");
     let ready = match degraded {
         _ if waiting.is_empty() && !is_invalid => (true, "AllReady", String::new()),
         Some(first) => (false, first.reason.as_str(), trouble.clone()),
@@ -101,21 +140,11 @@ fn conclude(
         Some(first) => (true, first.reason.as_str(), trouble),
         None => (false, "AsExpected", String::new()),
     };
-    status.conditions = [("Ready", ready), ("Progressing", progressing), ("Degraded", degraded)]
-        .into_iter()
+    let verdicts = CONDITIONS.into_iter().zip([ready, progressing, degraded]);
+    status.conditions = verdicts
         .map(|(kind, (is_true, reason, message))| {
-            let value = if is_true { "True" } else { "False" };
-            let same = previous.conditions.iter().find(|it| it.type_ == kind && it.status == value);
-            let since =
-                same.map_or_else(|| Time(Timestamp::now()), |it| it.last_transition_time.clone());
-            Condition {
-                type_: kind.to_owned(),
-                status: value.to_owned(),
-                reason: reason.to_owned(),
-                message,
-                observed_generation: Some(generation),
-                last_transition_time: since,
-            }
+            let verdict = Verdict { kind, is_true, reason: reason.to_owned(), message };
+            condition(verdict, &previous.conditions, generation)
         })
         .collect();
     status

@@ -40,6 +40,7 @@ pub fn definition() -> Value {
                 "additionalPrinterColumns": [
                     column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
                     column("Functions", "string", ".status.readyFunctions"),
+                    column("Local", "string", ".status.local"),
                     column("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason"),
                     column("Age", "date", ".metadata.creationTimestamp"),
                 ],
@@ -58,6 +59,10 @@ fn schema() -> Value {
     spec["x-kubernetes-validations"] = json!([rule(
         "!has(self.nodes)",
         "nodes are containerds of a machine: a cluster chooses nodes by podTemplate.spec.nodeSelector",
+    )]);
+    spec["properties"]["placement"]["x-kubernetes-validations"] = json!([rule(
+        "!has(self.move) || !self.move || !has(self.policy) || self.policy == 'auto'",
+        "`move` needs policy: auto: the other policies say where functions are",
     )]);
     let functions = &mut spec["properties"]["functions"];
     functions["minProperties"] = json!(1);
@@ -194,6 +199,13 @@ fn status() -> Value {
                     },
                 },
             },
+            "local": text,
+            "edges": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["caller", "callee"],
+                "items": edge_status(),
+            },
             "conditions": {
                 "type": "array",
                 "x-kubernetes-list-type": "map",
@@ -211,6 +223,27 @@ fn status() -> Value {
                     },
                 },
             },
+        },
+    })
+}
+
+fn edge_status() -> Value {
+    let text = json!({ "type": "string" });
+    let count = json!({ "type": "integer", "format": "int64" });
+    json!({
+        "type": "object",
+        "required": ["caller", "callee"],
+        "properties": {
+            "caller": text,
+            "callee": text,
+            "calls": {
+                "type": "object",
+                "description": "calls of the last five minutes, by mode",
+                "properties": { "embedded": count, "local": count, "networked": count },
+            },
+            "callsPerSecond": text,
+            "networkBytesPerSecond": count,
+            "moveAdvised": { "type": "boolean" },
         },
     })
 }

@@ -29,6 +29,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     reconciles: Family<[(&'static str, &'static str); 1], Counter>,
     seconds: Histogram,
+    scrapes: Family<[(&'static str, &'static str); 1], Counter>,
     leader: Gauge,
 }
 
@@ -45,17 +46,26 @@ impl Default for Metrics {
             Unit::Seconds,
             seconds.clone(),
         );
+        let scrapes = Family::default();
+        registry.register(
+            "scrapes",
+            "Questions to nodes for their metrics, by result",
+            scrapes.clone(),
+        );
         let leader = Gauge::default();
         registry.register("leader", "1 if this process is the one that works", leader.clone());
-        Self { registry: Arc::new(registry), reconciles, seconds, leader }
+        Self { registry: Arc::new(registry), reconciles, seconds, scrapes, leader }
     }
 }
 
 impl Metrics {
     pub fn reconciled(&self, is_ok: bool, took: Duration) {
-        let result = if is_ok { "ok" } else { "error" };
-        self.reconciles.get_or_create(&[("result", result)]).inc();
+        self.reconciles.get_or_create(&[("result", result(is_ok))]).inc();
         self.seconds.observe(took.as_secs_f64());
+    }
+
+    pub fn scraped(&self, is_ok: bool) {
+        self.scrapes.get_or_create(&[("result", result(is_ok))]).inc();
     }
 
     pub fn lead(&self) {
@@ -67,6 +77,10 @@ impl Metrics {
         encode(&mut text, &self.registry).expect("a String takes everything");
         text
     }
+}
+
+const fn result(is_ok: bool) -> &'static str {
+    if is_ok { "ok" } else { "error" }
 }
 
 /// Serves until the process ends.

@@ -4,16 +4,22 @@
 //!   which clients share.
 //! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan.
 //! - [`observe`]: what the cluster has of it; [`conditions`]: what the status says about that.
-//! - [`reconcile`]: applies, prunes, writes the status; [`endpoints`]: metrics and probes.
+//! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
+//! - [`reconcile`]: applies, prunes, writes the status; [`publish`]: a part of the status; [`endpoints`]: metrics and
+//!   probes.
 //!
-//! Invariant: the operator keeps nothing. Objects follow from the Workflow and from what the cluster has.
+//! Invariant: the operator keeps nothing but the last minutes' counters. Objects follow from the Workflow, its status
+//! included, and from what the cluster has.
 
 pub mod conditions;
 pub mod crd;
+pub mod edges;
 pub mod endpoints;
 pub mod objects;
 pub mod observe;
+pub mod placement;
 pub mod plan;
+pub mod publish;
 pub mod reconcile;
 
 pub use cwasi_operator_api::resource;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
+use cwasi_operator::edges::Edges;
 use cwasi_operator::endpoints::{self, Metrics};
 use cwasi_operator::objects::names;
 use cwasi_operator::reconcile::{Context, reconcile, retry};
@@ -136,7 +137,7 @@ async fn work(
     }
 }
 
-/// Reconciles Workflows. It ends only when it is dropped, which loses nothing.
+/// Reconciles Workflows and measures their edges. It ends only when it is dropped, which loses nothing.
 async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
     let selected = watcher::Config::default().labels(names::WORKFLOW);
     let reporter = Reporter {
@@ -149,7 +150,10 @@ async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
         metrics: metrics.clone(),
     };
     let scope = arguments.namespace.as_deref();
-    Controller::new(api::<Workflow>(client, scope), watcher::Config::default())
+    let controller = Controller::new(api::<Workflow>(client, scope), watcher::Config::default());
+    let edges = Edges::new(client.clone(), client.default_namespace(), metrics.clone());
+    let measured = edges.run(controller.store());
+    let reconciled = controller
         .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
         .owns(api::<Deployment>(client, scope), selected.clone())
         .owns(api::<Job>(client, scope), selected.clone())
@@ -168,8 +172,11 @@ async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
                 Ok((workflow, _)) => debug!(%workflow, "reconciled"),
                 Err(error) => debug!(%error, "not reconciled"),
             }
-        })
-        .await;
+        });
+    tokio::select! {
+        () = reconciled => {}
+        () = measured => {}
+    }
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>

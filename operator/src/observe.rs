@@ -73,6 +73,11 @@ impl Observed {
         self.jobs.iter().find(|it| it.name_any() == name)
     }
 
+    #[must_use]
+    pub fn cron_job(&self, name: &str) -> Option<&CronJob> {
+        self.cron_jobs.iter().find(|it| it.name_any() == name)
+    }
+
     /// Pods of a function; `None` = of the whole workflow.
     pub fn pods_of<'a>(&'a self, function: Option<&'a str>) -> impl Iterator<Item = &'a Pod> {
         self.pods.iter().filter(move |pod| {

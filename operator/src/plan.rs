@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cwasi_workflow::document::Problem;
-use cwasi_workflow::{Embedded, Function, Placement, Role, Source};
+use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Source};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -21,6 +21,10 @@ const REVISION_BYTES: usize = 4;
 pub struct Plan {
     pub workflow: String,
     pub placement: Placement,
+    /// True if functions may move to those that they call much, at their next rollout.
+    pub may_move: bool,
+    /// Edges for which the file says where their functions are.
+    pub placed_edges: Vec<PlacedEdge>,
     pub functions: Vec<PlannedFunction>,
     /// Merged into every pod template.
     pub template: PodTemplateSpec,
@@ -40,6 +44,10 @@ pub struct PlannedFunction {
     /// Digest of what the user said about it. A Job has it in its name, because a Job's template cannot be changed: a
     /// changed function runs again, and another version of the operator does not run it again.
     pub revision: String,
+    /// Functions whose nodes its pods prefer to the workflow's other ones: [`crate::placement`].
+    pub near: Vec<String>,
+    /// The state of the function for which that was decided.
+    pub placed_for: String,
 }
 
 impl Plan {
@@ -87,11 +95,21 @@ impl Plan {
             }
             let image = image(&function).unwrap_or_default();
             let revision = revision(&json!([raw, shared, annotations]));
-            functions.push(PlannedFunction { function, image, annotations, template, revision });
+            functions.push(PlannedFunction {
+                function,
+                image,
+                annotations,
+                template,
+                placed_for: revision.clone(),
+                revision,
+                near: Vec::new(),
+            });
         }
         let plan = Self {
             workflow: workflow.name,
             placement: workflow.placement,
+            may_move: workflow.may_move,
+            placed_edges: workflow.placed_edges,
             functions,
             template,
             revision: revision(&json!(raw)),

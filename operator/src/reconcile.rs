@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::conditions::{self, Trouble};
@@ -18,6 +18,7 @@ use crate::objects::{self, Object, names};
 use crate::observe::Observed;
 use crate::plan::Plan;
 use crate::resource::{Workflow, WorkflowStatus};
+use crate::{placement, publish};
 
 /// A look without a cause, for what no watch tells.
 const PERIOD: Duration = Duration::from_secs(300);
@@ -78,15 +79,18 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
         return Err(ReconcileError::Unnamed { workflow: name });
     };
     let generation = workflow.metadata.generation.unwrap_or(0);
-    let previous = workflow.status.clone().unwrap_or_default();
+    // What the status says about edges is written elsewhere.
+    let WorkflowStatus { edges, .. } = workflow.status.clone().unwrap_or_default();
+    let previous = workflow.status.as_ref().map(conditions::own).unwrap_or_default();
     let failed = |source| ReconcileError::Api { workflow: name.clone(), source };
     let (status, action) = match Plan::read(workflow) {
         Err(faults) => {
             (conditions::of_faults(&faults, &previous, generation), Action::await_change())
         }
-        Ok(plan) => {
+        Ok(mut plan) => {
             let observed =
                 Observed::ask(&context.client, &namespace, &name, &uid).await.map_err(failed)?;
+            placement::decide(&mut plan, &observed, &edges);
             let wanted = objects::build(&plan);
             let refused = apply_all(workflow, context, &namespace, &plan, &wanted, &observed)
                 .await
@@ -97,7 +101,7 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
         }
     };
     if status != previous {
-        write(workflow, context, &namespace, &previous, &status).await.map_err(failed)?;
+        write(workflow, context, &previous, &status).await.map_err(failed)?;
     }
     Ok(action)
 }
@@ -204,19 +208,12 @@ async fn prune(
 async fn write(
     workflow: &Workflow,
     context: &Context,
-    namespace: &str,
     previous: &WorkflowStatus,
     status: &WorkflowStatus,
 ) -> kube::Result<()> {
-    let api: Api<Workflow> = Api::namespaced(context.client.clone(), namespace);
-    let body = json!({ "apiVersion": "cwasi.dev/v1alpha1", "kind": "Workflow", "status": status });
-    let parameters = PatchParams::apply(names::MANAGER).force();
-    match api.patch_status(&workflow.name_any(), &parameters, &Patch::Apply(&body)).await {
-        Ok(_) => {}
-        // It was deleted meanwhile.
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error),
-    }
+    let fields: Value = json!(status);
+    let change = (previous.conditions.as_slice(), status.conditions.as_slice());
+    publish::write(&context.client, workflow, names::MANAGER, &fields, change).await?;
     if let Some(event) = event(previous, status) {
         // An event that is lost changes nothing.
         let reference = workflow.object_ref(&());

@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi_operator::objects;
+use cwasi_operator::observe::Observed;
 use cwasi_operator::plan::Plan;
-use cwasi_operator::resource::Workflow;
+use cwasi_operator::resource::{EdgeStatus, Workflow};
+use cwasi_operator::{objects, placement};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
@@ -21,7 +22,7 @@ fn read(text: &str) -> Workflow {
 #[test]
 fn objects_are_the_golden_files() {
     let is_updating = std::env::var_os("UPDATE_GOLDEN").is_some();
-    for name in ["shop", "pod", "spread"] {
+    for name in ["shop", "pod", "spread", "placed-edges"] {
         let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
         let plan = Plan::read(&read(&text)).unwrap();
         let objects: Vec<String> = objects::build(&plan)
@@ -35,6 +36,31 @@ fn objects_are_the_golden_files() {
         }
         assert_eq!(made, fs::read_to_string(golden).unwrap(), "{name}");
     }
+}
+
+/// Both functions of an edge that follow the advice.
+#[test]
+fn functions_that_move_prefer_each_others_nodes() {
+    let is_updating = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let text = fs::read_to_string(folder().join("near.yaml")).unwrap();
+    let mut plan = Plan::read(&read(&text)).unwrap();
+    let edge = EdgeStatus {
+        caller: "front".to_owned(),
+        callee: "prices".to_owned(),
+        move_advised: true,
+        ..EdgeStatus::default()
+    };
+    placement::decide(&mut plan, &Observed::default(), &[edge]);
+    let made = objects::build(&plan)
+        .iter()
+        .map(|object| serde_saphyr::to_string(&object.body).unwrap())
+        .collect::<Vec<_>>()
+        .join("---\n");
+    let golden = folder().join("near.golden.yaml");
+    if is_updating {
+        fs::write(&golden, &made).unwrap();
+    }
+    assert_eq!(made, fs::read_to_string(golden).unwrap());
 }
 
 fn faults(spec: &str) -> String {
@@ -94,6 +120,21 @@ fn faults_of_the_file_are_those_that_lint_prints() {
         "spec.functions.one has the unknown field `concurency`; did you mean `concurrency`?",
         "spec.functions.one.scale needs role: secondary: a primary runs once",
         "spec.placement.policy: `near` must be auto, node, pod or spread",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    let said = faults(
+        r#"
+  placement: {policy: spread, move: true, edges: {"one->tree": node, "one": spread, "one->one": node, "one->three": pod}}
+  functions: {one: {image: "i:1"}, three: {image: "i:1"}}
+"#,
+    );
+    for part in [
+        "spec.placement.move needs policy: auto",
+        "spec.placement.edges.one->tree: there is no function `tree` in this file; did you mean `three`?",
+        "spec.placement.edges.one: an edge is written as `caller->callee`",
+        "spec.placement.edges.one->one: an edge has two functions",
+        "spec.placement.edges.one->three: `pod` must be node or spread",
     ] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }

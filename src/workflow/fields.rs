@@ -1,7 +1,11 @@
 //! The table of a workflow file's fields: what each one is called, what it may be, and which annotation or field of
 //! the OCI configuration it becomes. The reader, the JSON Schema and the table of `docs/workflow.md` are made from it.
 
+mod placement;
+
 use cwasi_config::Engine;
+
+pub use placement::PLACEMENT;
 
 /// `apiVersion` of the files that this version reads.
 pub const API_VERSION: &str = "cwasi.dev/v1alpha1";
@@ -103,14 +107,6 @@ pub const SPEC: &[Field] = &[
         "a part of a PodTemplateSpec: `metadata`, `spec`",
     ),
 ];
-
-/// Fields of a placement.
-pub const PLACEMENT: &[Field] = &[Field::new(
-    "policy",
-    Choice(&["auto", "node", "pod", "spread"]),
-    Kubernetes("pod affinity, one pod, or topologySpreadConstraints"),
-    "`node`: on one node if there is room; `pod`: in one pod; `spread`: over the nodes; `auto`: as `node`; `auto`",
-)];
 
 /// Fields of a function.
 pub const FUNCTION: &[Field] = &[

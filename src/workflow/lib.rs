@@ -35,12 +35,33 @@ pub struct Workflow {
     /// Other containerds than that of the command line, by name.
     pub nodes: BTreeMap<String, NodeSpec>,
     pub placement: Placement,
+    /// True if functions may move to the functions that they call much, at their next rollout.
+    pub may_move: bool,
+    /// Edges for which the file says something else than the policy.
+    pub placed_edges: Vec<PlacedEdge>,
+}
+
+/// Where a cluster puts the functions of an edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedEdge {
+    /// Names of two different functions.
+    pub caller: String,
+    pub callee: String,
+    pub placement: EdgePlacement,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgePlacement {
+    /// On one node, if there is room.
+    Node,
+    /// On different nodes, if there are.
+    Spread,
 }
 
 /// Where a cluster puts the functions of a workflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// As [`Self::Node`].
+    /// As [`Self::Node`], with advice from what calls move.
     #[default]
     Auto,
     /// On one node, if there is room.
@@ -247,6 +268,18 @@ impl Workflow {
     #[must_use]
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions.iter().find(|function| function.name == name)
+    }
+}
+
+impl PlacedEdge {
+    /// The function at its other end; `None` if `function` is at neither.
+    #[must_use]
+    pub fn other_end(&self, function: &str) -> Option<&str> {
+        match function {
+            it if it == self.caller => Some(&self.callee),
+            it if it == self.callee => Some(&self.caller),
+            _ => None,
+        }
     }
 }
 

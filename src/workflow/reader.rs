@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use self::values::{Given, given};
-use crate::document::{Entry, Location, Node, Problem};
+use crate::document::{Entry, Location, Node, Problem, Value};
 use crate::fields::{self, API_VERSION, KIND};
 use crate::nearest::nearest;
 use crate::{Embedded, Function, NodeSpec, Role, Source, Workflow};
@@ -68,12 +68,19 @@ impl Reader<'_> {
         let fields = self.fields(spec, "spec", fields::SPEC);
         let field = |name: &str| given(&fields, name).map(|entry| &entry.node);
         let nodes = field("nodes").map(|node| self.nodes(node)).unwrap_or_default();
-        let placement = field("placement").map(|node| self.placement(node)).unwrap_or_default();
+        let functions_of = |node: &Node| match &node.value {
+            Value::Map(entries) => entries.iter().map(|it| it.key.clone()).collect(),
+            Value::Null | Value::Text(_) | Value::List(_) => Vec::new(),
+        };
+        let names: Vec<String> = field("functions").map(functions_of).unwrap_or_default();
+        let placed =
+            field("placement").map(|node| self.placement(node, &names)).unwrap_or_default();
         if let Some(template) = field("podTemplate") {
             self.raw(template, "spec.podTemplate");
         }
         let functions = self.functions(field("functions")?, &name, &nodes);
-        Some(Workflow { name, functions, nodes, placement })
+        let (placement, may_move, placed_edges) = placed;
+        Some(Workflow { name, functions, nodes, placement, may_move, placed_edges })
     }
 
     fn metadata(&mut self, node: &Node) -> Option<String> {

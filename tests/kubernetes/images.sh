@@ -67,12 +67,23 @@ make_cwasi_node() {
 
 make_cwasi_operator() { "$CHECKOUT/scripts/operator-image.sh" "$IMAGES/cwasi-operator.tar"; }
 
-# Functions and input of the video workflow, and the results that it has to have, in .cwasi/demo; a Redis.
+# A Redis, through which functions of different nodes call each other.
+build_redis() {
+    local name files redis=$STATE_DIR/redis-7/usr
+    mapfile -t files < <(busybox_files)
+    while read -r name; do
+        files+=(--file "$name:$name")
+    done < <(LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu) ldd "$redis/bin/redis-server" | grep -oE '/[^ ]+')
+    image redis docker.io/library/redis:7 --file "$redis/bin/redis-server:/bin/redis-server" "${files[@]}" \
+        --env "LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu)"
+}
+
+# Functions and input of the video workflow, and the results that it has to have, in .cwasi/demo.
 VIDEO_FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils)
 VIDEO_NAMES=("${VIDEO_FUNCTIONS[@]}" footage redis)
 
 build_video() {
-    local name module files=() redis=$STATE_DIR/redis-7/usr
+    local name module files=()
     SCENE_SECONDS=4 "$CHECKOUT/scripts/demo.sh" --prepare
     for name in "${VIDEO_FUNCTIONS[@]}"; do
         # A library's file has _ instead of -.
@@ -85,12 +96,6 @@ build_video() {
         files+=(--file "$name:/footage/$(basename "$name")")
     done
     image footage localhost/footage:demo "${files[@]}"
-    mapfile -t files < <(busybox_files)
-    while read -r name; do
-        files+=(--file "$name:$name")
-    done < <(LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu) ldd "$redis/bin/redis-server" | grep -oE '/[^ ]+')
-    image redis docker.io/library/redis:7 --file "$redis/bin/redis-server:/bin/redis-server" "${files[@]}" \
-        --env "LD_LIBRARY_PATH=$(echo "$redis"/lib/*-linux-gnu)"
 }
 
 # Stand-ins for the images that Kubernetes' end-to-end tests pull: their own agnhost, built from its source, and busybox.

@@ -8,6 +8,12 @@ pub const WORKFLOW: &str = "cwasi.dev/workflow";
 pub const FUNCTION: &str = "cwasi.dev/function";
 /// Field manager of server-side apply.
 pub const MANAGER: &str = "cwasi-operator";
+/// Field manager of what the status says about edges.
+pub const EDGES_MANAGER: &str = "cwasi-operator-edges";
+/// Annotation of a workload: for which state of its function it was decided where its pods are (`crate::placement`).
+pub const PLACED_FOR: &str = "cwasi.dev/placed-for";
+/// Annotation of a workload: functions whose nodes its pods prefer, with commas.
+pub const NEAR: &str = "cwasi.dev/near";
 
 /// Labels of an object; `function` = `None` for those of the whole workflow.
 #[must_use]

@@ -29,8 +29,40 @@ pub struct WorkflowStatus {
     /// Functions that are ready, of all: `2/3`.
     pub ready_functions: String,
     pub functions: Vec<FunctionStatus>,
-    /// `Ready`, `Progressing`, `Degraded`.
+    /// `Ready`, `Progressing`, `Degraded`; `Measured`, `PlacementAdvice`.
     pub conditions: Vec<Condition>,
+    /// Share of the calls between functions that stayed on a node, as `93%`; `-` without calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<String>,
+    /// What the last minutes' calls moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<EdgeStatus>,
+}
+
+/// The calls from one function to another one in the last minutes.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EdgeStatus {
+    /// With `:MODULE` behind it when an embedded module called.
+    pub caller: String,
+    /// In the caller's words.
+    pub callee: String,
+    pub calls: CallsByMode,
+    /// A number; Kubernetes' objects have no fractions.
+    pub calls_per_second: String,
+    /// Bytes of requests and responses of its networked calls.
+    pub network_bytes_per_second: i64,
+    /// True if both functions should be on one node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub move_advised: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CallsByMode {
+    pub embedded: i64,
+    pub local: i64,
+    pub networked: i64,
 }
 
 /// A function's objects.

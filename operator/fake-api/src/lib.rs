@@ -32,6 +32,8 @@ struct State {
     refused: BTreeMap<String, String>,
     /// Path and status of requests that are refused, whatever their method.
     denied: BTreeMap<String, (StatusCode, String)>,
+    /// Beginning of the paths that it does not know; empty for none.
+    lacked: String,
     /// Method and path.
     requests: Vec<String>,
     exec: Option<exec::Handler>,
@@ -84,7 +86,7 @@ impl FakeApi {
         self.state.lock().unwrap().logs.insert(key, text.to_owned());
     }
 
-    /// Refuses to apply this object.
+    /// Refuses to apply this object, or to list these.
     pub fn refuse(&self, path: &str, message: &str) {
         self.state.lock().unwrap().refused.insert(path.to_owned(), message.to_owned());
     }
@@ -93,6 +95,11 @@ impl FakeApi {
     pub fn deny(&self, path: &str, status: StatusCode, message: &str) {
         let denied = (status, message.to_owned());
         self.state.lock().unwrap().denied.insert(path.to_owned(), denied);
+    }
+
+    /// Knows no path with this beginning any more.
+    pub fn lack(&self, prefix: &str) {
+        prefix.clone_into(&mut self.state.lock().unwrap().lacked);
     }
 
     /// What exec runs.
@@ -142,6 +149,9 @@ impl State {
         if let Some((status, message)) = self.denied.get(path) {
             return error(*status, message);
         }
+        if !self.lacked.is_empty() && path.starts_with(&self.lacked) {
+            return missing();
+        }
         match *method {
             Method::GET if path.ends_with("/log") => self.log(path, uri),
             Method::GET if is_list(path) => self.list(path, &query(uri, "labelSelector")),
@@ -164,6 +174,9 @@ impl State {
 
     /// Objects with labels: `key=value` or `key`, of which there is one; `""` = all.
     fn list(&self, path: &str, selector: &str) -> Answer {
+        if let Some(message) = self.refused.get(path) {
+            return error(StatusCode::FORBIDDEN, message);
+        }
         let prefix = format!("{path}/");
         let (key, value) = match selector.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -223,7 +236,7 @@ impl State {
         }
         if let Some(path) = path.strip_suffix("/status") {
             let object = self.objects.get_mut(path).unwrap();
-            object["status"] = body["status"].clone();
+            merge(&mut object["status"], body["status"].take());
             return Answer::Json(StatusCode::OK, object.clone());
         }
         if let Some(before) = self.objects.get(path) {
@@ -231,6 +244,23 @@ impl State {
         }
         self.objects.insert(path.to_owned(), body.clone());
         Answer::Json(StatusCode::OK, body)
+    }
+}
+
+/// Two managers write a status: fields of one stay when the other one writes, and conditions are told by their types.
+fn merge(status: &mut Value, new: Value) {
+    let Value::Object(new) = new else { panic!("{new} is no status") };
+    if status.is_null() {
+        *status = json!({});
+    }
+    for (key, value) in new {
+        match (&mut status[&key], value) {
+            (Value::Array(before), Value::Array(now)) if key == "conditions" => {
+                before.retain(|it| now.iter().all(|now| now["type"] != it["type"]));
+                before.extend(now);
+            }
+            (before, now) => *before = now,
+        }
     }
 }
 

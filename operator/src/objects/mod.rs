@@ -1,6 +1,7 @@
 //! Pure builders: from a plan to Kubernetes' objects. `operator/tests/golden` has what they make of example files.
 
 mod addresses;
+mod affinity;
 pub mod pods;
 mod scaling;
 mod workloads;

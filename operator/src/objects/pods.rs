@@ -3,22 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use cwasi_workflow::{Placement, Role};
+use cwasi_workflow::Role;
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, EnvVar, PodAffinity, PodAffinityTerm, PodSpec,
-    PodTemplateSpec, ResourceRequirements, TopologySpreadConstraint, WeightedPodAffinityTerm,
+    Container, ContainerPort, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::names;
+use super::{affinity, names};
 use crate::plan::{Plan, PlannedFunction};
 
 /// RuntimeClass of functions' pods.
 const RUNTIME_CLASS: &str = "cwasi";
-/// Label of a node that is its own.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 /// What a function that nobody calls needs; podTemplate can say more.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
 
@@ -29,7 +26,7 @@ pub fn of_function(
     planned: &PlannedFunction,
     restart_policy: Option<&str>,
 ) -> PodTemplateSpec {
-    let mut pod = Pod::new(plan, Some(&planned.function.name));
+    let mut pod = Pod::new(plan, Some(planned));
     pod.libraries(plan, &[planned]);
     pod.containers.push(container(planned, &planned.function.name));
     pod.annotate(planned, &planned.function.name);
@@ -101,7 +98,7 @@ fn template_in_one_pod(planned: &PlannedFunction, is_sidecar: bool) -> PodTempla
 struct Pod<'a> {
     workflow: &'a str,
     /// `None` = of the whole workflow.
-    function: Option<&'a str>,
+    planned: Option<&'a PlannedFunction>,
     annotations: BTreeMap<String, String>,
     init_containers: Vec<Container>,
     containers: Vec<Container>,
@@ -109,11 +106,11 @@ struct Pod<'a> {
 }
 
 impl<'a> Pod<'a> {
-    fn new(plan: &'a Plan, function: Option<&'a str>) -> Self {
+    fn new(plan: &'a Plan, planned: Option<&'a PlannedFunction>) -> Self {
         let workflow = ("cwasi.workflow".to_owned(), plan.workflow.clone());
         Self {
             workflow: &plan.workflow,
-            function,
+            planned,
             annotations: BTreeMap::from([workflow]),
             init_containers: Vec::new(),
             containers: Vec::new(),
@@ -143,17 +140,17 @@ impl<'a> Pod<'a> {
     }
 
     fn template(self, plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec {
-        let labels = names::labels(self.workflow, self.function);
-        let spread = (plan.placement == Placement::Spread).then(|| vec![spread(self.workflow)]);
-        let is_near = matches!(plan.placement, Placement::Auto | Placement::Node);
+        let function = self.planned.map(|it| it.function.name.as_str());
+        let labels = names::labels(self.workflow, function);
+        let (affinity, topology_spread_constraints) = affinity::of(plan, self.planned);
         let spec = PodSpec {
             runtime_class_name: Some(RUNTIME_CLASS.to_owned()),
             restart_policy: restart_policy.map(str::to_owned),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             host_network: self.host_network.then_some(true),
-            affinity: is_near.then(|| near(self.workflow)),
-            topology_spread_constraints: spread,
+            affinity,
+            topology_spread_constraints,
             init_containers: (!self.init_containers.is_empty()).then_some(self.init_containers),
             containers: self.containers,
             ..PodSpec::default()
@@ -194,40 +191,5 @@ fn container(planned: &PlannedFunction, name: &str) -> Container {
             ..ResourceRequirements::default()
         }),
         ..Container::default()
-    }
-}
-
-/// Prefers nodes that have pods of the workflow.
-fn near(workflow: &str) -> Affinity {
-    let term = WeightedPodAffinityTerm {
-        weight: 100,
-        pod_affinity_term: PodAffinityTerm {
-            label_selector: Some(pods_of(workflow)),
-            topology_key: HOSTNAME.to_owned(),
-            ..PodAffinityTerm::default()
-        },
-    };
-    let affinity = PodAffinity {
-        preferred_during_scheduling_ignored_during_execution: Some(vec![term]),
-        ..PodAffinity::default()
-    };
-    Affinity { pod_affinity: Some(affinity), ..Affinity::default() }
-}
-
-/// Divides the workflow's pods between the nodes, if that is possible.
-fn spread(workflow: &str) -> TopologySpreadConstraint {
-    TopologySpreadConstraint {
-        max_skew: 1,
-        topology_key: HOSTNAME.to_owned(),
-        when_unsatisfiable: "ScheduleAnyway".to_owned(),
-        label_selector: Some(pods_of(workflow)),
-        ..TopologySpreadConstraint::default()
-    }
-}
-
-fn pods_of(workflow: &str) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some(names::selector(workflow, None)),
-        ..LabelSelector::default()
     }
 }

@@ -25,14 +25,19 @@ pub fn build(plan: &Plan) -> Vec<Object> {
         let template = pods::of_function(plan, planned, None);
         let name = Some(planned.function.name.as_str());
         let fixed = planned.function.cluster.scale.is_none().then_some(planned.function.replicas);
-        objects.push(deployment(plan, name, fixed, template));
+        let metadata = placed(metadata(plan, name, names::object(&plan.workflow, name)), planned);
+        objects.push(deployment(plan, name, metadata, fixed, template));
         objects.extend(disruption_budget(plan, planned));
     }
     for planned in plan.primaries() {
         let name = Some(planned.function.name.as_str());
         let template = pods::of_function(plan, planned, Some("OnFailure"));
         match &planned.function.cluster.schedule {
-            Some(schedule) => objects.push(cron_job(plan, name, schedule, template)),
+            Some(schedule) => {
+                let metadata =
+                    placed(metadata(plan, name, names::object(&plan.workflow, name)), planned);
+                objects.push(cron_job(plan, name, metadata, schedule, template));
+            }
             None => objects.push(job(plan, name, &planned.revision, template)),
         }
     }
@@ -40,12 +45,13 @@ pub fn build(plan: &Plan) -> Vec<Object> {
 }
 
 fn one_pod(plan: &Plan) -> Object {
+    let metadata = metadata(plan, None, names::object(&plan.workflow, None));
     match plan.primaries().next() {
-        None => deployment(plan, None, Some(1), pods::of_workflow(plan, None)),
+        None => deployment(plan, None, metadata, Some(1), pods::of_workflow(plan, None)),
         Some(first) => {
             let template = pods::of_workflow(plan, Some("OnFailure"));
             match &first.function.cluster.schedule {
-                Some(schedule) => cron_job(plan, None, schedule, template),
+                Some(schedule) => cron_job(plan, None, metadata, schedule, template),
                 None => job(plan, None, &plan.revision, template),
             }
         }
@@ -60,10 +66,21 @@ fn metadata(plan: &Plan, function: Option<&str>, name: String) -> ObjectMeta {
     }
 }
 
+/// Records on a workload what its template says about the function's place, and since which state of the function.
+fn placed(mut metadata: ObjectMeta, planned: &PlannedFunction) -> ObjectMeta {
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(names::PLACED_FOR.to_owned(), planned.placed_for.clone());
+    if !planned.near.is_empty() {
+        annotations.insert(names::NEAR.to_owned(), planned.near.join(","));
+    }
+    metadata
+}
+
 /// `replicas` = `None` leaves the number to an autoscaler.
 fn deployment(
     plan: &Plan,
     function: Option<&str>,
+    metadata: ObjectMeta,
     replicas: Option<u32>,
     template: PodTemplateSpec,
 ) -> Object {
@@ -85,12 +102,7 @@ fn deployment(
         template,
         ..DeploymentSpec::default()
     };
-    let name = names::object(&plan.workflow, function);
-    Object::of(&Deployment {
-        metadata: metadata(plan, function, name),
-        spec: Some(spec),
-        status: None,
-    })
+    Object::of(&Deployment { metadata, spec: Some(spec), status: None })
 }
 
 fn job(plan: &Plan, function: Option<&str>, revision: &str, template: PodTemplateSpec) -> Object {
@@ -105,6 +117,7 @@ fn job(plan: &Plan, function: Option<&str>, revision: &str, template: PodTemplat
 fn cron_job(
     plan: &Plan,
     function: Option<&str>,
+    metadata: ObjectMeta,
     schedule: &str,
     template: PodTemplateSpec,
 ) -> Object {
@@ -122,12 +135,7 @@ fn cron_job(
         job_template: job,
         ..CronJobSpec::default()
     };
-    let name = names::object(&plan.workflow, function);
-    Object::of(&CronJob {
-        metadata: metadata(plan, function, name),
-        spec: Some(spec),
-        status: None,
-    })
+    Object::of(&CronJob { metadata, spec: Some(spec), status: None })
 }
 
 /// One pod less at a time, if there are several.

@@ -6,16 +6,75 @@ use super::Reader;
 use super::values::{Given, given};
 use crate::document::{Entry, Node};
 use crate::fields::{self, FieldType};
-use crate::{InCluster, Ingress, Placement, Role, Scale};
+use crate::nearest::nearest;
+use crate::{EdgePlacement, InCluster, Ingress, PlacedEdge, Placement, Role, Scale};
 
 /// Port of a Service, and use of CPU time in percent, unless the file says another one.
 const SERVICE_PORT: u16 = 80;
 const SCALE_TARGET: u32 = 80;
 
 impl Reader<'_> {
-    pub(super) fn placement(&mut self, node: &Node) -> Placement {
+    /// The policy, whether functions may move, and edges of their own. `functions` are the names in the file.
+    pub(super) fn placement(
+        &mut self,
+        node: &Node,
+        functions: &[String],
+    ) -> (Placement, bool, Vec<PlacedEdge>) {
         let fields = self.fields(node, "spec.placement", fields::PLACEMENT);
-        let Some(entry) = given(&fields, "policy") else { return Placement::default() };
+        let policy = given(&fields, "policy").map(|entry| self.policy(entry)).unwrap_or_default();
+        let mut may_move = false;
+        if let Some(entry) = given(&fields, "move") {
+            may_move = self.flag(&entry.node, "spec.placement.move");
+            if may_move && policy != Placement::Auto {
+                let text = "spec.placement.move needs policy: auto: the other policies say where functions are";
+                self.fault(entry.location, text);
+            }
+        }
+        let mut edges = Vec::new();
+        if let Some(entry) = given(&fields, "edges") {
+            if policy == Placement::Pod {
+                let text =
+                    "spec.placement.edges means nothing: policy pod has one pod for all functions";
+                self.fault(entry.location, text);
+            }
+            for entry in self.map(&entry.node, "spec.placement.edges") {
+                edges.extend(self.placed_edge(entry, functions));
+            }
+        }
+        (policy, may_move, edges)
+    }
+
+    fn placed_edge(&mut self, entry: &Entry, functions: &[String]) -> Option<PlacedEdge> {
+        let path = format!("spec.placement.edges.{}", entry.key);
+        let placement = match self.text(&entry.node, &path)? {
+            "node" => EdgePlacement::Node,
+            "spread" => EdgePlacement::Spread,
+            other => {
+                let text = format!("{path}: `{other}` must be node or spread");
+                self.fault(entry.node.location, text);
+                return None;
+            }
+        };
+        let Some((caller, callee)) = entry.key.split_once("->") else {
+            let text = format!("{path}: an edge is written as `caller->callee`");
+            self.fault(entry.location, text);
+            return None;
+        };
+        let (caller, callee) = (caller.trim().to_owned(), callee.trim().to_owned());
+        for name in [&caller, &callee].into_iter().filter(|name| !functions.contains(name)) {
+            let near = nearest(name, functions.iter().map(String::as_str))
+                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let text = format!("{path}: there is no function `{name}` in this file{near}");
+            self.fault(entry.location, text);
+        }
+        if caller == callee {
+            let text = format!("{path}: an edge has two functions");
+            self.fault(entry.location, text);
+        }
+        Some(PlacedEdge { caller, callee, placement })
+    }
+
+    fn policy(&mut self, entry: &Entry) -> Placement {
         match self.text(&entry.node, "spec.placement.policy") {
             Some("node") => Placement::Node,
             Some("pod") => Placement::Pod,

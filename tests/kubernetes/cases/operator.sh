@@ -51,7 +51,7 @@ done
 hello auto | apply -
 wait_field workflow/hello .status.observedGeneration "$(field workflow/hello .metadata.generation)"
 wait_ready hello
-contains "the table" '^hello +True +2/2 +AllReady' "$(k get workflows --no-headers)"
+contains "the table" '^hello +True +2/2 +(- +)?AllReady' "$(k get workflows --no-headers)"
 contains "the digest of an image" '^sha256:' "$(field workflow/hello '.status.functions[0].imageDigest')"
 
 apply - <<'YAML'
