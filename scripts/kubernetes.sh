@@ -4,6 +4,7 @@
 #
 #   kubernetes.sh NAME…     these cases; without a name, all of them
 #   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
+#   kubernetes.sh zero      functions at zero, with KEDA, only by this name: KEDA's build takes 15 minutes
 #   kubernetes.sh --shell   a shell beside the cluster, with `kubectl` and `on NODE COMMAND…`
 #
 # The first run unpacks etcd, CNI plugins, iptables and Go from Debian below .cwasi/, and builds Kubernetes from its Go
@@ -82,8 +83,9 @@ unpack_for_kubernetes
 build_programs "${CLUSTER_PROGRAMS[@]}"
 build_images
 [[ " ${cases[*]} " != *" video "* ]] || build_video
-[[ ! " ${cases[*]} " =~ " "(edges|video)" " ]] || build_redis
+[[ ! " ${cases[*]} " =~ " "(edges|video|zero)" " ]] || build_redis
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
+[[ " ${cases[*]} " != *" zero "* ]] || build_keda
 if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"
     stop_cluster

@@ -4,7 +4,7 @@
 use cwasi_fuzz::memory::{PROTOBUF, bounded_beside};
 use cwasi_sys::clock::Deadline;
 use cwasi_wire::network::{
-    Answer, Call, Event, Location, MESSAGE_MAX, TryId, Versioned, decode, encode, parse,
+    Answer, Call, Demand, Event, Location, MESSAGE_MAX, TryId, Versioned, decode, encode, parse,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -24,6 +24,10 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(location) = bounded_beside(PROTOBUF, data, 32, || Location::decode(data)) {
         let bytes = location.encode();
         assert_eq!(Location::decode(&bytes).expect("what was written is a location"), location);
+    }
+    if let Ok(demand) = bounded_beside(PROTOBUF, data, 32, || Demand::decode(data)) {
+        let bytes = demand.encode();
+        assert_eq!(Demand::decode(&bytes).expect("what was written is a demand"), demand);
     }
 });
 

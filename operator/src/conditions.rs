@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use crate::objects::names;
+use crate::objects::{Facilities, names};
 use crate::observe::Observed;
 use crate::plan::{Plan, PlannedFunction};
 use crate::resource::{FunctionStatus, WorkflowStatus};
@@ -20,7 +20,7 @@ use crate::resource::{FunctionStatus, WorkflowStatus};
 const MESSAGE_MAX: usize = 4096;
 
 /// Conditions that are written here.
-const CONDITIONS: [&str; 3] = ["Ready", "Progressing", "Degraded"];
+const CONDITIONS: [&str; 4] = ["Ready", "Progressing", "Degraded", "ScalesToZero"];
 
 /// What a condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,16 +82,24 @@ pub fn of_faults(faults: &[String], previous: &WorkflowStatus, generation: i64) 
     conclude(status, &[trouble], previous, generation)
 }
 
-/// The status of a Workflow whose objects were applied. `refused` is what the API did not take.
+/// A cluster, and what its API said.
+#[derive(Debug)]
+pub struct View<'a> {
+    pub observed: &'a Observed,
+    pub facilities: &'a Facilities,
+    /// What the API did not take.
+    pub refused: Vec<Trouble>,
+}
+
+/// The status of a Workflow whose objects were applied.
 #[must_use]
 pub fn of_plan(
     plan: &Plan,
-    observed: &Observed,
-    refused: Vec<Trouble>,
+    view: View<'_>,
     previous: &WorkflowStatus,
     generation: i64,
 ) -> WorkflowStatus {
-    let mut troubles = refused;
+    let View { observed, facilities, refused: mut troubles } = view;
     let running = plan.functions.iter().filter(|it| it.function.role != Role::Library);
     let functions: Vec<_> =
         running.map(|planned| function(plan, planned, observed, &mut troubles)).collect();
@@ -102,7 +110,32 @@ pub fn of_plan(
         functions,
         ..WorkflowStatus::default()
     };
-    conclude(status, &troubles, previous, generation)
+    let mut status = conclude(status, &troubles, previous, generation);
+    if plan.functions.iter().any(|it| it.announcement.is_some()) {
+        let verdict = scales_to_zero(facilities);
+        status.conditions.push(condition(verdict, &previous.conditions, generation));
+    }
+    status
+}
+
+/// Whether functions with `scale.min: 0` can be without a pod.
+fn scales_to_zero(facilities: &Facilities) -> Verdict {
+    let (is_true, reason, message) = match facilities {
+        Facilities { scaler: None, .. } => (
+            false,
+            "NoRedis",
+            "functions with scale.min: 0 keep one pod: the operator has no Redis, through which callers ask for one; set \
+             CWASI_REDIS_URL",
+        ),
+        Facilities { has_keda: false, .. } => (
+            false,
+            "NoKeda",
+            "functions with scale.min: 0 keep one pod: KEDA is not in this cluster; install it (https://keda.sh)",
+        ),
+        Facilities { .. } => (true, "Keda", ""),
+    };
+    let (reason, message) = (reason.to_owned(), message.to_owned());
+    Verdict { kind: "ScalesToZero", is_true, reason, message }
 }
 
 fn is_ready(function: &FunctionStatus) -> bool {

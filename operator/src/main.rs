@@ -1,17 +1,22 @@
 //! The program `cwasi-operator`: one of its processes works, the others wait until its Lease ends.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
+use cwasi_networked::{RedisLink, RedisTarget};
 use cwasi_operator::edges::Edges;
 use cwasi_operator::endpoints::{self, Metrics};
 use cwasi_operator::objects::names;
 use cwasi_operator::reconcile::{Context, reconcile, retry};
 use cwasi_operator::resource::Workflow;
+use cwasi_operator::scaler::Scaler;
+use cwasi_operator::scaler::announcer::announce;
+use cwasi_operator::scaler::demand::DemandTable;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -20,7 +25,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use kube_lease_manager::LeaseManagerBuilder;
@@ -33,6 +38,8 @@ const LEASE_SECONDS: u64 = 15;
 const LEASE_GRACE_SECONDS: u64 = 5;
 /// Longest time to give it back at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The operator's Service.
+const SERVICE: &str = "cwasi-operator";
 /// Workflows that are reconciled at a time.
 const CONCURRENCY: u16 = 4;
 
@@ -51,6 +58,18 @@ struct Arguments {
     /// Name of the Lease, in the operator's namespace, by which one process is the leader
     #[arg(long, default_value = "cwasi-operator")]
     lease: String,
+    /// Redis of the nodes (their `redis_url`), for functions with `scale.min: 0`; without it they keep one pod
+    #[arg(long, env = "CWASI_REDIS_URL", hide_env_values = true)]
+    redis_url: Option<String>,
+    /// File with the certificates that Redis' may be signed by; without it, the system's
+    #[arg(long, env = "CWASI_REDIS_CA")]
+    redis_ca: Option<PathBuf>,
+    /// Address of the scaler for KEDA
+    #[arg(long, default_value = "0.0.0.0:9091", env = "CWASI_SCALER_LISTEN")]
+    scaler_listen: SocketAddr,
+    /// The same as KEDA reaches it, HOST:PORT; without it, the Service cwasi-operator of the operator's namespace
+    #[arg(long, env = "CWASI_SCALER_ADDRESS")]
+    scaler_address: Option<String>,
     /// Name of this process in the Lease
     #[arg(long, env = "HOSTNAME", default_value = "cwasi-operator")]
     identity: String,
@@ -103,6 +122,7 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
         .build()
         .await
         .with_context(|| format!("the Lease {} cannot be used", arguments.lease))?;
+    let demand = Demand::start(&arguments, client.default_namespace())?;
     // Process 1 of a container ignores signals for which it has no handler.
     let mut terminated = signal(SignalKind::terminate())?;
     let (mut leads, lease) = lease.watch().await;
@@ -111,7 +131,10 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
             let Err(error) = served;
             Err(error).with_context(|| format!("{} cannot be listened on", arguments.listen))
         }
-        worked = work(&arguments, &client, &metrics, &mut leads) => worked,
+        served = serve_scaler(demand.as_ref(), arguments.scaler_listen) => {
+            served.with_context(|| format!("{} cannot be listened on", arguments.scaler_listen))
+        }
+        worked = work(&arguments, &client, &metrics, demand.as_ref(), &mut leads) => worked,
         _signal = terminated.recv() => Ok(()),
     };
     // Whoever waits for the Lease has it now, and not when it ends.
@@ -125,6 +148,7 @@ async fn work(
     arguments: &Arguments,
     client: &Client,
     metrics: &Metrics,
+    demand: Option<&Demand>,
     leads: &mut watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     leads.wait_for(|leads| *leads).await.context("the Lease ended")?;
@@ -133,12 +157,17 @@ async fn work(
     tokio::select! {
         // Another process may be the leader now: this one begins anew.
         _lost = leads.wait_for(|leads| !*leads) => bail!("the Lease was lost"),
-        () = control(arguments, client, metrics) => Ok(()),
+        () = control(arguments, client, metrics, demand) => Ok(()),
     }
 }
 
 /// Reconciles Workflows and measures their edges. It ends only when it is dropped, which loses nothing.
-async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
+async fn control(
+    arguments: &Arguments,
+    client: &Client,
+    metrics: &Metrics,
+    demand: Option<&Demand>,
+) {
     let selected = watcher::Config::default().labels(names::WORKFLOW);
     let reporter = Reporter {
         controller: names::MANAGER.to_owned(),
@@ -148,11 +177,13 @@ async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
         client: client.clone(),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
+        scaler: demand.map(|it| it.address.clone()),
     };
     let scope = arguments.namespace.as_deref();
     let controller = Controller::new(api::<Workflow>(client, scope), watcher::Config::default());
     let edges = Edges::new(client.clone(), client.default_namespace(), metrics.clone());
     let measured = edges.run(controller.store());
+    let announced = announce_on_demand(client, demand, controller.store());
     let reconciled = controller
         .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
         .owns(api::<Deployment>(client, scope), selected.clone())
@@ -174,8 +205,54 @@ async fn control(arguments: &Arguments, client: &Client, metrics: &Metrics) {
             }
         });
     tokio::select! {
+        () = announced => {}
         () = reconciled => {}
         () = measured => {}
+    }
+}
+
+/// Announces functions that calls start. Never ends.
+async fn announce_on_demand(client: &Client, demand: Option<&Demand>, workflows: Store<Workflow>) {
+    match demand {
+        Some(demand) => announce(client.clone(), demand.link.clone(), workflows).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The calls of functions that calls start, and the link to Redis that brings them.
+struct Demand {
+    table: Arc<DemandTable>,
+    link: RedisLink,
+    /// Of the scaler, as KEDA reaches it.
+    address: String,
+}
+
+impl Demand {
+    /// Begins to collect calls; `None` without a Redis.
+    fn start(arguments: &Arguments, namespace: &str) -> anyhow::Result<Option<Self>> {
+        let Some(url) = &arguments.redis_url else { return Ok(None) };
+        let target = RedisTarget { url: url.clone(), ca: arguments.redis_ca.clone() };
+        let (link, messages) = RedisLink::start(&target, cwasi_networked::demand::CHANNEL)
+            .context("CWASI_REDIS_URL or CWASI_REDIS_CA")?;
+        let table = Arc::new(DemandTable::default());
+        let listening = Arc::clone(&table);
+        tokio::spawn(async move { listening.listen(messages).await });
+        let port = arguments.scaler_listen.port();
+        let address = arguments
+            .scaler_address
+            .clone()
+            .unwrap_or_else(|| format!("{SERVICE}.{namespace}.svc:{port}"));
+        Ok(Some(Self { table, link, address }))
+    }
+}
+
+async fn serve_scaler(
+    demand: Option<&Demand>,
+    address: SocketAddr,
+) -> Result<(), tonic::transport::Error> {
+    match demand {
+        Some(demand) => Scaler::new(Arc::clone(&demand.table)).serve(address).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Observed {
     pub pods: Vec<Pod>,
     /// All of its objects: kind and name.
     pub objects: Vec<(ApiResource, String)>,
+    /// KEDA is there.
+    pub has_keda: bool,
 }
 
 impl Observed {
@@ -32,9 +34,16 @@ impl Observed {
     ) -> kube::Result<Self> {
         let selected = ListParams::default().labels(&format!("{}={workflow}", names::WORKFLOW));
         let mut objects = Vec::new();
+        let mut has_keda = true;
         for kind in objects::kinds() {
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
-            let found = api.list_metadata(&selected).await?;
+            let found = match api.list_metadata(&selected).await {
+                Err(kube::Error::Api(status)) if status.code == 404 && is_kedas(&kind) => {
+                    has_keda = false;
+                    continue;
+                }
+                found => found?,
+            };
             let own = found.items.into_iter().filter(|it| is_controlled(it, uid));
             objects.extend(own.map(|it| (kind.clone(), it.name_any())));
         }
@@ -52,7 +61,7 @@ impl Observed {
         cron_jobs.retain(|it| is_own("CronJob", it.name_any()));
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let pods = pods.list(&selected).await?.items;
-        Ok(Self { deployments, jobs, cron_jobs, pods, objects })
+        Ok(Self { deployments, jobs, cron_jobs, pods, objects, has_keda })
     }
 
     /// True if the Workflow has this object.
@@ -85,6 +94,10 @@ impl Observed {
                 .is_none_or(|name| pod.labels().get(names::FUNCTION).is_some_and(|it| it == name))
         })
     }
+}
+
+fn is_kedas(kind: &ApiResource) -> bool {
+    *kind == objects::scaled_object_kind()
 }
 
 fn is_controlled(object: &PartialObjectMeta<DynamicObject>, uid: &str) -> bool {

@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use cwasi_config::FunctionSpec;
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Location;
 use cwasi_workflow::document::Problem;
 use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Source};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -15,6 +18,8 @@ use crate::resource::Workflow;
 /// Longest name of an object: that of a CronJob, whose Jobs and pods get a suffix.
 const NAME_MAX: usize = 52;
 const REVISION_BYTES: usize = 4;
+/// containerd's namespace of pods.
+pub const CONTAINERD_NAMESPACE: &str = "k8s.io";
 
 /// What is to be made.
 #[derive(Clone, Debug)]
@@ -39,6 +44,10 @@ pub struct PlannedFunction {
     pub image: String,
     /// Without `cwasi.workflow`, which is the pod's.
     pub annotations: BTreeMap<String, String>,
+    /// `concurrency`.
+    pub workers: u32,
+    /// Its announcement for callers, if calls start it.
+    pub announcement: Option<Location>,
     /// Merged into its pods' template.
     pub template: PodTemplateSpec,
     /// Digest of what the user said about it. A Job has it in its name, because a Job's template cannot be changed: a
@@ -89,6 +98,12 @@ impl Plan {
             let template = pod_template(own, &format!("{path}.podTemplate"), &mut faults);
             let image_of = |name: &str| images.get(name).cloned().unwrap_or_default();
             let mut annotations = function.all_annotations(&workflow.name, image_of);
+            // The reader has refused all others.
+            let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let parsed = FunctionSpec::parse(pairs).unwrap_or_default();
+            let is_on_demand = function.cluster.scale.is_some_and(|scale| scale.min == 0);
+            let announcement =
+                is_on_demand.then(|| announcement(resource, &function.name, &parsed));
             annotations.remove("cwasi.workflow");
             if function.role == Role::Library {
                 annotations.insert("cwasi.role".to_owned(), "library".to_owned());
@@ -99,6 +114,8 @@ impl Plan {
                 function,
                 image,
                 annotations,
+                workers: parsed.concurrency,
+                announcement,
                 template,
                 placed_for: revision.clone(),
                 revision,
@@ -165,6 +182,22 @@ impl Plan {
                     .to_owned(),
             );
         }
+    }
+}
+
+/// What callers' shims know of a function that may have no pod.
+fn announcement(resource: &Workflow, function: &str, parsed: &FunctionSpec) -> Location {
+    Location {
+        identity: Identity {
+            namespace: CONTAINERD_NAMESPACE.to_owned(),
+            pod_namespace: resource.namespace().unwrap_or_default(),
+            function: function.to_owned(),
+        },
+        node: String::new(),
+        instance: String::new(),
+        allow: parsed.allow.clone(),
+        max_payload: parsed.max_payload,
+        http: parsed.http.gateway,
     }
 }
 

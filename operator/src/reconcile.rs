@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::conditions::{self, Trouble};
 use crate::endpoints::Metrics;
-use crate::objects::{self, Object, names};
+use crate::objects::{self, Facilities, Object, names};
 use crate::observe::Observed;
 use crate::plan::Plan;
 use crate::resource::{Workflow, WorkflowStatus};
@@ -32,6 +32,8 @@ pub struct Context {
     pub client: Client,
     pub recorder: Recorder,
     pub metrics: Metrics,
+    /// Address of this operator's scaler, as KEDA reaches it; `None` without Redis.
+    pub scaler: Option<String>,
 }
 
 /// Why a Workflow could not be reconciled; it is tried again.
@@ -91,13 +93,16 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
             let observed =
                 Observed::ask(&context.client, &namespace, &name, &uid).await.map_err(failed)?;
             placement::decide(&mut plan, &observed, &edges);
-            let wanted = objects::build(&plan);
+            let facilities =
+                Facilities { has_keda: observed.has_keda, scaler: context.scaler.clone() };
+            let wanted = objects::build(&plan, &facilities);
             let refused = apply_all(workflow, context, &namespace, &plan, &wanted, &observed)
                 .await
                 .map_err(failed)?;
             let action = Action::requeue(if refused.is_empty() { PERIOD } else { RETRY });
             prune(context, &namespace, &wanted, &observed).await.map_err(failed)?;
-            (conditions::of_plan(&plan, &observed, refused, &previous, generation), action)
+            let view = conditions::View { observed: &observed, facilities: &facilities, refused };
+            (conditions::of_plan(&plan, view, &previous, generation), action)
         }
     };
     if status != previous {
@@ -140,7 +145,8 @@ async fn apply_all(
 }
 
 fn secondaries_run(plan: &Plan, observed: &Observed) -> bool {
-    plan.secondaries().all(|planned| {
+    // A function that calls start may have no pod.
+    plan.secondaries().filter(|it| it.announcement.is_none()).all(|planned| {
         let name = names::object(&plan.workflow, Some(&planned.function.name));
         let status = observed.deployment(&name).and_then(|it| it.status.as_ref());
         status.and_then(|it| it.available_replicas).is_some_and(|available| available > 0)

@@ -121,7 +121,7 @@ impl Cluster {
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
         let context =
-            Arc::new(Context { client, recorder, metrics: Metrics::default() });
+            Arc::new(Context { client, scaler: None, recorder, metrics: Metrics::default() });
         reconcile(Arc::new(self.workflow()), context).await.unwrap();
     }
 }

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cwasi_operator::objects::Facilities;
 use cwasi_operator::observe::Observed;
 use cwasi_operator::plan::Plan;
 use cwasi_operator::resource::{EdgeStatus, Workflow};
@@ -22,10 +23,12 @@ fn read(text: &str) -> Workflow {
 #[test]
 fn objects_are_the_golden_files() {
     let is_updating = std::env::var_os("UPDATE_GOLDEN").is_some();
-    for name in ["shop", "pod", "spread", "placed-edges"] {
+    let facilities =
+        Facilities { has_keda: true, scaler: Some("cwasi-operator.cwasi-system.svc:9091".into()) };
+    for name in ["shop", "pod", "spread", "placed-edges", "zero"] {
         let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
         let plan = Plan::read(&read(&text)).unwrap();
-        let objects: Vec<String> = objects::build(&plan)
+        let objects: Vec<String> = objects::build(&plan, &facilities)
             .iter()
             .map(|object| serde_saphyr::to_string(&object.body).unwrap())
             .collect();
@@ -51,7 +54,7 @@ fn functions_that_move_prefer_each_others_nodes() {
         ..EdgeStatus::default()
     };
     placement::decide(&mut plan, &Observed::default(), &[edge]);
-    let made = objects::build(&plan)
+    let made = objects::build(&plan, &Facilities::default())
         .iter()
         .map(|object| serde_saphyr::to_string(&object.body).unwrap())
         .collect::<Vec<_>>()
@@ -164,7 +167,7 @@ fn a_job_is_named_after_its_function_as_the_user_wrote_it() {
     let text = fs::read_to_string(folder().join("shop.yaml")).unwrap();
     let job = |text: &str| {
         let plan = Plan::read(&read(text)).unwrap();
-        let all = objects::build(&plan);
+        let all = objects::build(&plan, &Facilities::default());
         all.iter().find(|it| it.resource.kind == "Job").unwrap().name.clone()
     };
     let first = job(&text);

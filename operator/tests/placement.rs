@@ -41,7 +41,10 @@ fn near(plan: &Plan) -> Vec<&str> {
 
 /// The objects of a plan, as a cluster that has applied them.
 fn applied(plan: &Plan) -> (Vec<Value>, Observed) {
-    let bodies: Vec<Value> = objects::build(plan).into_iter().map(|it| it.body).collect();
+    let bodies: Vec<Value> = objects::build(plan, &objects::Facilities::default())
+        .into_iter()
+        .map(|it| it.body)
+        .collect();
     let deployments = bodies.iter().filter(|it| it["kind"] == "Deployment");
     let deployments =
         deployments.map(|it| serde_json::from_value::<Deployment>(it.clone()).unwrap());

@@ -28,7 +28,9 @@ impl Cluster {
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
         let metrics = Metrics::default();
-        let cluster = Self { api, context: Arc::new(Context { client, recorder, metrics }) };
+        let scaler = Some("scaler:9091".to_owned());
+        let cluster =
+            Self { api, context: Arc::new(Context { client, recorder, metrics, scaler }) };
         cluster.write(functions);
         cluster
     }
@@ -185,4 +187,35 @@ async fn a_deleted_workflow_is_left_to_the_garbage_collector() {
     cluster.api.put(WORKFLOW, workflow);
     cluster.reconcile().await;
     assert_eq!(cluster.api.requests(), [""; 0]);
+}
+
+/// A function that calls start has a ScaledObject where KEDA is, and else one pod and a condition that says so.
+#[tokio::test]
+async fn a_function_that_calls_start_needs_keda() {
+    const SCALED: &str = "/apis/keda.sh/v1alpha1/namespaces/n/scaledobjects/hello-greeter";
+    const HPA: &str = "/apis/autoscaling/v2/namespaces/n/horizontalpodautoscalers/hello-greeter";
+    let cluster = Cluster::new(json!({
+        "greeter": { "image": "i:1", "role": "secondary", "scale": { "min": 0, "max": 3 } },
+        "hello": { "image": "i:1" },
+    }));
+    cluster.api.lack("/apis/keda.sh/");
+    cluster.reconcile().await;
+    assert_eq!(cluster.api.get(HPA).unwrap()["spec"]["minReplicas"], 1);
+    assert_eq!(cluster.condition("ScalesToZero"), ("False".into(), "NoKeda".into()));
+    // KEDA is installed.
+    cluster.api.lack("nothing");
+    cluster.reconcile().await;
+    let scaled = cluster.api.get(SCALED).unwrap();
+    assert_eq!(scaled["spec"]["triggers"][0]["metadata"]["scalerAddress"], "scaler:9091");
+    assert_eq!(cluster.api.get(HPA), None);
+    assert_eq!(cluster.condition("ScalesToZero"), ("True".into(), "Keda".into()));
+    // A Job may call it although it has no pod.
+    assert_eq!(cluster.jobs().len(), 1);
+    // With a pod at least.
+    cluster.write(json!({
+        "greeter": { "image": "i:1", "role": "secondary", "scale": { "max": 3 } },
+        "hello": { "image": "i:1" },
+    }));
+    cluster.reconcile().await;
+    assert!(cluster.api.get(HPA).is_some() && cluster.api.get(SCALED).is_none());
 }

@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use cwasi_operator::conditions::{Trouble, of_faults, of_plan};
+use cwasi_operator::conditions::{Trouble, View, of_faults, of_plan};
+use cwasi_operator::objects::Facilities;
 use cwasi_operator::observe::Observed;
 use cwasi_operator::plan::Plan;
 use cwasi_operator::resource::{Workflow, WorkflowStatus};
@@ -51,7 +52,13 @@ fn running() -> Value {
 }
 
 fn status(observed: &Observed) -> WorkflowStatus {
-    of_plan(&plan(), observed, Vec::new(), &WorkflowStatus::default(), 7)
+    of_plan(&plan(), view(observed, Vec::new()), &WorkflowStatus::default(), 7)
+}
+
+/// A cluster without KEDA.
+fn view(observed: &Observed, refused: Vec<Trouble>) -> View<'_> {
+    const NONE: Facilities = Facilities { has_keda: false, scaler: None };
+    View { observed, facilities: &NONE, refused }
 }
 
 /// Status, reason and message of a condition.
@@ -188,7 +195,7 @@ fn each_trouble_names_the_function_and_the_remedy() {
 fn what_the_api_refuses_is_a_trouble_beside_functions_that_run() {
     let refused = vec![Trouble::new("Refused", "Ingress/hello-greeter: bad host")];
     let observed = observed(&running(), &json!({ "succeeded": 1 }), &[]);
-    let status = of_plan(&plan(), &observed, refused, &WorkflowStatus::default(), 7);
+    let status = of_plan(&plan(), view(&observed, refused), &WorkflowStatus::default(), 7);
     assert_eq!(condition(&status, "Ready").0, "True");
     assert_eq!(
         condition(&status, "Degraded"),

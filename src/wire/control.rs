@@ -288,6 +288,9 @@ pub struct FunctionReport {
     pub refused: u64,
     /// Bytes of the segments that the workers keep to lend them.
     pub pool_bytes: u64,
+    /// Differs from that of an earlier report if workers have begun requests since then.
+    #[serde(default)]
+    pub turns: u64,
 }
 
 /// A control message that is not JSON of the expected shape.

@@ -7,13 +7,13 @@ use protobuf::{EnumOrUnknown, Message, MessageField};
 
 use super::envelope::CallStatus;
 pub use super::generated::network::{
-    Answer, AnswerKind, Call, Caller, Claim, Event, LocationRecord, Payload,
+    Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LocationRecord, Payload,
 };
 use super::ids::{CallId, Identity};
 
 /// Version of calls and answers that this build speaks: 2 since chunks are announced before they are there.
 pub const CALL_VERSION: u32 = 2;
-/// Version of what stays in Redis: locations and one-way messages.
+/// Version of what stays in Redis, locations and one-way messages, and of demand.
 pub const KEPT_VERSION: u32 = 1;
 /// Longest message in bytes: an inline payload and everything beside it.
 pub const MESSAGE_MAX: usize = 128 * 1024;
@@ -67,6 +67,7 @@ macro_rules! versioned {
 versioned!(
     Call => CALL_VERSION,
     Answer => CALL_VERSION,
+    DemandRecord => KEPT_VERSION,
     LocationRecord => KEPT_VERSION,
     Event => KEPT_VERSION
 );
@@ -207,7 +208,8 @@ impl Answer {
     }
 }
 
-/// Where one instance of a function is reached over the network.
+/// Where one instance of a function is reached over the network; or, without node and instance, the announcement of a
+/// function that is started on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     pub identity: Identity,
@@ -257,6 +259,53 @@ impl Location {
     }
 }
 
+/// The calls of a function that is started on demand, as one shim sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    pub identity: Identity,
+    /// An instance of the function, or the channel of a caller's shim.
+    pub source: String,
+    /// Calls that wait until an instance has started.
+    pub waiting: u64,
+    /// Calls that the instance runs or has queued.
+    pub running: u64,
+    /// True if the instance has begun calls since its last message.
+    pub began: bool,
+}
+
+impl Demand {
+    /// The message.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        encode(&DemandRecord {
+            version: KEPT_VERSION,
+            namespace: self.identity.namespace.clone(),
+            pod_namespace: self.identity.pod_namespace.clone(),
+            function: self.identity.function.clone(),
+            source: self.source.clone(),
+            waiting: self.waiting,
+            running: self.running,
+            began: self.began,
+            ..DemandRecord::default()
+        })
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// When it is no record of our version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, NetworkCodecError> {
+        let record: DemandRecord = decode(bytes)?;
+        let identity = Identity {
+            namespace: record.namespace,
+            pod_namespace: record.pod_namespace,
+            function: record.function,
+        };
+        let DemandRecord { source, waiting, running, began, .. } = record;
+        Ok(Self { identity, source, waiting, running, began })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -279,6 +328,14 @@ mod tests {
     }
 
     #[test]
+    fn demand_round_trips() {
+        let identity =
+            Identity { namespace: "n".into(), pod_namespace: "p".into(), function: "f".into() };
+        let demand = Demand { identity, source: "s".into(), waiting: 3, running: 2, began: true };
+        assert_eq!(Demand::decode(&demand.encode()).unwrap(), demand);
+    }
+
+    #[test]
     fn other_versions_can_be_answered() {
         let call = Call { version: 7, reply_to: "r".into(), ..Call::default() };
         let bytes = encode(&call);
@@ -293,7 +350,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             drop((decode::<Call>(&bytes), decode::<Answer>(&bytes), decode::<Event>(&bytes)));
-            drop(Location::decode(&bytes));
+            drop((Location::decode(&bytes), Demand::decode(&bytes)));
         }
     }
 

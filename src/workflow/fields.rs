@@ -273,9 +273,9 @@ pub const FUNCTION: &[Field] = &[
 pub const SCALE: &[Field] = &[
     Field::new(
         "min",
-        Number(1, REPLICAS_MAX as u64),
+        Number(0, REPLICAS_MAX as u64),
         Kubernetes("HorizontalPodAutoscaler `minReplicas`"),
-        "fewest pods; 1",
+        "fewest pods; 0: calls start the first one, with KEDA; 1",
     ),
     Field::new(
         "max",
@@ -288,7 +288,19 @@ pub const SCALE: &[Field] = &[
         "target",
         Number(1, 1000),
         Kubernetes("HorizontalPodAutoscaler `averageUtilization`"),
-        "CPU time that a pod uses on average, in percent of its request; 80",
+        "CPU time that a pod uses on average, in percent of its request, if `min` is not 0; 80",
+    ),
+    Field::new(
+        "calls",
+        Number(1, 1_000_000),
+        Kubernetes("ScaledObject, target of the metric `calls`"),
+        "calls that a pod has on average, if `min` is 0; as many as its workers (`concurrency`)",
+    ),
+    Field::new(
+        "cooldown",
+        Duration,
+        Kubernetes("ScaledObject `cooldownPeriod`"),
+        "time without calls after which the last pod ends, if `min` is 0; `5m`",
     ),
 ];
 

@@ -20,6 +20,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::document::{Location, Problem};
 
@@ -118,8 +119,12 @@ pub struct InCluster {
 pub struct Scale {
     pub min: u32,
     pub max: u32,
-    /// CPU time that a pod uses on average, in percent of its request.
+    /// CPU time that a pod uses on average, in percent of its request, if `min` is not 0.
     pub target: u32,
+    /// Calls that a pod has on average, if `min` is 0; `None` = as many as its workers.
+    pub calls: Option<u32>,
+    /// Time without calls after which the last pod ends, if `min` is 0.
+    pub cooldown: Duration,
 }
 
 /// Clients outside of the cluster.

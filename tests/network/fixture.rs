@@ -16,7 +16,7 @@ use cwasi_modes::local::receiver::ConnectionEvent;
 use cwasi_modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
 use cwasi_modes::{CallError, OutgoingCall, OutgoingPayload, Payload};
 use cwasi_networked::{
-    Listener, NetworkError, RedisLink, RedisTarget, instance_channel, locations,
+    Listener, NetworkError, RedisLink, RedisTarget, demand, instance_channel, locations,
 };
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::random::bytes16;
@@ -159,7 +159,12 @@ impl Node {
 
     /// A worker's connection from function `a` to function `b`.
     pub fn caller(&self) -> Worker {
-        let caller = a_calls_b();
+        self.caller_with(ModeHint::Networked)
+    }
+
+    /// The same for a function with this mode.
+    pub fn caller_with(&self, hint: ModeHint) -> Worker {
+        let caller = BridgeCaller { hint, ..a_calls_b() };
         let _entered = self.reactor.as_ref().unwrap().enter();
         let connection = self.network.bridge(caller).unwrap();
         let route = LocalRoute {
@@ -420,6 +425,19 @@ impl Peer {
             http: false,
         };
         self.reactor.block_on(locations::announce(&self.session(), &location)).unwrap();
+    }
+
+    /// Announces `b` as a function that is started on demand.
+    pub fn announce_on_demand(&self) {
+        let announcement = Location {
+            identity: identity("b"),
+            node: String::new(),
+            instance: String::new(),
+            allow: Vec::new(),
+            max_payload: MAX_PAYLOAD,
+            http: false,
+        };
+        self.reactor.block_on(demand::announce(&self.session(), &announcement)).unwrap();
     }
 
     /// Listens as an instance.

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod chunks;
+mod demand;
 mod emits;
 mod failover;
 mod faults;

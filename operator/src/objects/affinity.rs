@@ -14,10 +14,12 @@ use crate::plan::{Plan, PlannedFunction};
 
 /// Label of a node that is its own.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The most that a preference weighs. The scheduler adds it once for each pod that a node has already.
-const WEIGHT_MAX: i32 = 100;
-/// Weight of the workflow's pods beside those of single functions: a hundred of them are as much as one of these.
-const WEIGHT_BESIDE_FUNCTIONS: i32 = 1;
+/// Weight of a single function's pods: the most that a preference weighs. The scheduler adds it once for each pod that a
+/// node has already.
+const FUNCTION_WEIGHT: i32 = 100;
+/// Weight of the workflow's pods. It is small also where it is the only one: the scheduler adds the preferences of the
+/// pods that a node has, and those must not outweigh where a new pod should be.
+const WORKFLOW_WEIGHT: i32 = 1;
 
 /// The preferences of the pods of a function, or of the one pod of the workflow.
 #[must_use]
@@ -37,11 +39,10 @@ pub fn of(
     // What the file says about an edge is said instead of the policy.
     let spread = plan.placement == Placement::Spread && near.is_empty();
     let is_near = matches!(plan.placement, Placement::Auto | Placement::Node);
-    let of_workflow =
-        if near.is_empty() && apart.is_empty() { WEIGHT_MAX } else { WEIGHT_BESIDE_FUNCTIONS };
-    let mut terms: Vec<_> = near.iter().map(|it| term(workflow, WEIGHT_MAX, Some(it))).collect();
-    terms.extend(is_near.then(|| term(workflow, of_workflow, None)));
-    let against: Vec<_> = apart.iter().map(|it| term(workflow, WEIGHT_MAX, Some(it))).collect();
+    let of_function = |name: &String| term(workflow, FUNCTION_WEIGHT, Some(name));
+    let mut terms: Vec<_> = near.iter().map(of_function).collect();
+    terms.extend(is_near.then(|| term(workflow, WORKFLOW_WEIGHT, None)));
+    let against: Vec<_> = apart.iter().map(of_function).collect();
     let pod_affinity = (!terms.is_empty()).then(|| PodAffinity {
         preferred_during_scheduling_ignored_during_execution: Some(terms),
         ..PodAffinity::default()

@@ -3,6 +3,7 @@
 mod addresses;
 mod affinity;
 pub mod pods;
+mod scaled_object;
 mod scaling;
 mod workloads;
 
@@ -19,6 +20,25 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::plan::Plan;
+
+pub use scaled_object::scaled_object_kind;
+
+/// What a cluster has besides Kubernetes.
+#[derive(Clone, Debug, Default)]
+pub struct Facilities {
+    /// KEDA is there.
+    pub has_keda: bool,
+    /// `HOST:PORT` of this operator's scaler, as KEDA reaches it; `None` without Redis.
+    pub scaler: Option<String>,
+}
+
+impl Facilities {
+    /// The scaler's address if functions can be started on demand.
+    #[must_use]
+    pub fn on_demand(&self) -> Option<&str> {
+        self.scaler.as_deref().filter(|_| self.has_keda)
+    }
+}
 
 /// An object as it is applied.
 #[derive(Clone, Debug)]
@@ -51,7 +71,7 @@ impl Object {
 
 /// All kinds that are made, so that what is no longer wanted can be found.
 #[must_use]
-pub fn kinds() -> [ApiResource; 7] {
+pub fn kinds() -> [ApiResource; 8] {
     [
         ApiResource::erase::<Deployment>(&()),
         ApiResource::erase::<Job>(&()),
@@ -60,14 +80,15 @@ pub fn kinds() -> [ApiResource; 7] {
         ApiResource::erase::<Ingress>(&()),
         ApiResource::erase::<HorizontalPodAutoscaler>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
+        scaled_object_kind(),
     ]
 }
 
 /// All objects of a workflow.
 #[must_use]
-pub fn build(plan: &Plan) -> Vec<Object> {
+pub fn build(plan: &Plan, facilities: &Facilities) -> Vec<Object> {
     let mut objects = addresses::build(plan);
     objects.extend(workloads::build(plan));
-    objects.extend(scaling::build(plan));
+    objects.extend(scaling::build(plan, facilities));
     objects
 }

@@ -1,4 +1,4 @@
-//! A HorizontalPodAutoscaler for each function with `scale`.
+//! A HorizontalPodAutoscaler for each function with `scale`; a ScaledObject for one that calls start.
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec,
@@ -6,15 +6,18 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{Object, names};
+use super::{Facilities, Object, names, scaled_object};
 use crate::plan::Plan;
 
 /// All autoscalers.
 #[must_use]
-pub fn build(plan: &Plan) -> Vec<Object> {
+pub fn build(plan: &Plan, facilities: &Facilities) -> Vec<Object> {
     let scaled = plan.secondaries().filter_map(|planned| {
         let function = &planned.function;
         let scale = function.cluster.scale?;
+        if let (0, Some(address)) = (scale.min, facilities.on_demand()) {
+            return Some(scaled_object::build(plan, planned, scale, address));
+        }
         let name = names::object(&plan.workflow, Some(&function.name));
         let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let cpu = MetricSpec {
@@ -35,7 +38,8 @@ pub fn build(plan: &Plan) -> Vec<Object> {
                 kind: "Deployment".to_owned(),
                 name: name.clone(),
             },
-            min_replicas: Some(number(scale.min)),
+            // A HorizontalPodAutoscaler keeps one pod at least.
+            min_replicas: Some(number(scale.min.max(1))),
             max_replicas: number(scale.max),
             metrics: Some(vec![cpu]),
             ..HorizontalPodAutoscalerSpec::default()

@@ -55,6 +55,8 @@ pub enum Remote<'a> {
     },
     /// The listed instances, this host's own included.
     Known(&'a [Location]),
+    /// None, and one is started when it is called: the function's announcement.
+    OnDemand(&'a Location),
 }
 
 /// Facts about one edge.
@@ -241,6 +243,10 @@ fn networked<'a>(facts: &Facts<'a>) -> Result<Usable<'a, Location>, Out> {
             return no(Errno::Unreachable, format!("{why} for {} s", since.as_secs()));
         }
         Remote::Known(all) => all,
+        Remote::OnDemand(announcement) => {
+            let usable = usable(facts, [announcement], |it| (&it.instance, &it.allow))?;
+            return Ok(Usable { reason: "callee is started on demand".to_owned(), ..usable });
+        }
     };
     // Instances on this host are reached directly, unless the caller forces the network.
     let here = |location: &&Location| {

@@ -334,3 +334,32 @@ fn the_advice_fits_the_reason() {
         assert_eq!(message.contains(role), is_role, "{message}");
     }
 }
+
+/// A function that is started on demand: its callers' shim holds the call, unless something else serves it, or the
+/// caller may not call it.
+#[test]
+fn a_function_that_is_started_on_demand_is_networked() {
+    let (caller, callee) = (identity("a"), identity("b"));
+    let announcements = [true, false].map(|allowed| Location {
+        node: String::new(),
+        instance: String::new(),
+        ..location(0, allowed)
+    });
+    let local = [record(7, true)];
+    let facts = |hint, local, allowed: bool| Facts {
+        hint,
+        local,
+        remote: Remote::OnDemand(&announcements[usize::from(!allowed)]),
+        ..unknown(&caller, &callee)
+    };
+    let held = select(&facts(ModeHint::Auto, &[], true));
+    let Selection::Networked { candidates, reason } = held else { panic!("{held:?}") };
+    assert_eq!((candidates.len(), reason.as_str()), (1, "callee is started on demand"));
+    assert!(matches!(select(&facts(ModeHint::Auto, &local, true)), Selection::Local { .. }));
+    let refused = select(&facts(ModeHint::Auto, &[], false));
+    let Selection::Unroutable(none) = refused else { panic!("{refused:?}") };
+    assert_eq!(none.errno, Errno::Refused);
+    let local_only = select(&facts(ModeHint::Local, &[], true));
+    let Selection::Unroutable(none) = local_only else { panic!("{local_only:?}") };
+    assert_eq!(none.errno, Errno::NoSuchFunction);
+}

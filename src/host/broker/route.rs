@@ -172,11 +172,25 @@ impl Resolver {
         if !needed {
             return Elsewhere::Locations(Vec::new());
         }
-        match tokio::runtime::Handle::current().block_on(network.locations(callee)) {
+        let runtime = tokio::runtime::Handle::current();
+        match runtime.block_on(network.locations(callee)) {
             Ok(FunctionLocations::At(mut locations)) => {
                 locations.retain(|location| peer.reaches(&location.instance, location.http));
+                let failed = |it: &Location| avoid.contains(&it.instance);
+                if !avoid.is_empty() && locations.iter().all(failed) {
+                    // The last instance ends: the next one is started for the call.
+                    let announced = runtime.block_on(network.announcement(callee)).ok().flatten();
+                    let announced = announced.filter(|it| peer.reaches(&it.instance, it.http));
+                    return announced.map_or(Elsewhere::Locations(locations), Elsewhere::OnDemand);
+                }
                 Elsewhere::Locations(locations)
             }
+            Ok(FunctionLocations::OnDemand(announcement))
+                if peer.reaches(&announcement.instance, announcement.http) =>
+            {
+                Elsewhere::OnDemand(announcement)
+            }
+            Ok(FunctionLocations::OnDemand(_)) => Elsewhere::Locations(Vec::new()),
             Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
             Ok(FunctionLocations::Never) => Elsewhere::Locations(Vec::new()),
             Err(error) => Elsewhere::Away(error.to_string()),
@@ -218,6 +232,7 @@ enum Elsewhere {
     Away(String),
     Vanished(Duration),
     Locations(Vec<Location>),
+    OnDemand(Location),
 }
 
 impl Elsewhere {
@@ -227,6 +242,7 @@ impl Elsewhere {
             Self::Away(reason) => Remote::Away { reason },
             Self::Vanished(since) => Remote::Vanished { since: *since },
             Self::Locations(locations) => Remote::Known(locations),
+            Self::OnDemand(announcement) => Remote::OnDemand(announcement),
         }
     }
 }

@@ -95,6 +95,9 @@ impl Session {
             Ok(SandboxMessage::Function(report)) => {
                 let function = self.peer.function_key();
                 self.broker.metrics.set(&function, &self.peer.instance, report);
+                if let Some(network) = self.broker.network() {
+                    network.observe(&self.peer.instance, report);
+                }
             }
             Ok(SandboxMessage::Spans(report)) => {
                 self.broker.spans.add(self.peer.span_source(), report);

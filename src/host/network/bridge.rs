@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::answers::WorkerConnection;
 use super::{Network, OutgoingCall};
 use crate::readiness;
+use cwasi_coordinator::registry::Registry;
 use cwasi_coordinator::selection::may_call;
 use cwasi_modes::Payload;
 use cwasi_modes::causes::Unreached;
@@ -46,6 +47,20 @@ pub struct BridgeCaller {
     pub callee: Identity,
     /// Instances on this host that could not serve the caller when the route was made.
     pub passed_over: Vec<String>,
+}
+
+impl BridgeCaller {
+    /// True if an instance on this host can serve the caller that could not when the route was made.
+    pub(super) fn has_moved(&self, registry: &Registry) -> bool {
+        if self.hint != ModeHint::Auto {
+            return false;
+        }
+        let records = registry.instances(&self.callee).unwrap_or_default();
+        records.iter().any(|record| {
+            !self.passed_over.contains(&record.instance)
+                && may_call(&self.identity, &self.callee, &record.allow)
+        })
+    }
 }
 
 impl Network {
@@ -124,7 +139,7 @@ impl Bridge {
         };
         let Some(id) = opened.envelope.id() else { return false };
         let call = outgoing(id, opened, &self.connection.caller);
-        if self.moved() {
+        if self.connection.caller.has_moved(&self.network.inner.registry) {
             let error = call.unreachable(Unreached::Moved);
             self.network.inner.answers.send(&self.connection, id, Err(error), call.deadline);
             return true;
@@ -136,19 +151,6 @@ impl Bridge {
             drop(permit);
         });
         true
-    }
-
-    /// True if an instance on this host can serve the caller that could not before.
-    fn moved(&self) -> bool {
-        let caller = &self.connection.caller;
-        if caller.hint != ModeHint::Auto {
-            return false;
-        }
-        let records = self.network.inner.registry.instances(&caller.callee).unwrap_or_default();
-        records.iter().any(|record| {
-            !caller.passed_over.contains(&record.instance)
-                && may_call(&caller.identity, &caller.callee, &record.allow)
-        })
     }
 }
 

@@ -16,7 +16,7 @@ use super::tries::{Retry, Try, TryOutcome};
 use cwasi_coordinator::selection::may_call;
 use cwasi_modes::CallError;
 use cwasi_modes::causes::Unreached;
-use cwasi_networked::{Backoff, NetworkError, RedisSession};
+use cwasi_networked::{Backoff, NetworkError, RedisSession, demand};
 use cwasi_wire::network::Location;
 
 /// Most tries of one call, pauses included.
@@ -26,6 +26,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// First pause between two tries while Redis refuses commands.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(50);
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How often a held call looks for an instance.
+const HELD_CHECK: Duration = Duration::from_millis(10);
 
 /// Result of one try.
 enum Step {
@@ -37,11 +40,21 @@ enum Step {
     NoInstance,
 }
 
+/// The next instance of a call.
+enum Candidate {
+    At(Location),
+    /// There is none now, and one is started for the call.
+    OnDemand,
+    None,
+}
+
 /// A call's search for an instance.
 struct InstanceSearch {
     /// Instances that did not accept the call.
     tried: Vec<String>,
     backoff: Backoff,
+    /// One of them could not be reached; the others refused it.
+    unreached: bool,
     /// End of the wait for Redis; set at the first wait.
     patience: Option<Instant>,
 }
@@ -79,6 +92,7 @@ impl Network {
     ) -> Result<CallResponse, CallError> {
         let mut search = InstanceSearch {
             tried: Vec::new(),
+            unreached: false,
             backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
             patience: None,
         };
@@ -115,9 +129,12 @@ impl Network {
             Ok(session) => session,
             Err(error) => return Step::Ended(Err(call.unsent(error))),
         };
-        let location = match self.next_location(&session, caller, call, &search.tried).await {
-            Ok(Some(location)) => location,
-            Ok(None) => return Step::NoInstance,
+        let location = match self.next_location(&session, caller, call, search).await {
+            Ok(Candidate::At(location)) => location,
+            Ok(Candidate::OnDemand) => {
+                return self.hold(&session, caller, call, &search.tried).await;
+            }
+            Ok(Candidate::None) => return Step::NoInstance,
             Err(error) => return Step::Later(call.unsent(error)),
         };
         let length = call.payload.len();
@@ -137,7 +154,10 @@ impl Network {
                 let instance = location.instance;
                 tracing::debug!(call = %call.id, instance, %error, ?again, "not accepted");
                 match again {
-                    Retry::Elsewhere => search.tried.push(instance),
+                    Retry::Elsewhere => {
+                        search.unreached |= matches!(error, CallError::Unreachable { .. });
+                        search.tried.push(instance);
+                    }
                     Retry::WhenAnnounced => {}
                     Retry::AfterPause => return Step::Later(error),
                 }
@@ -153,20 +173,58 @@ impl Network {
         session: &RedisSession,
         caller: &BridgeCaller,
         call: &OutgoingCall,
-        tried: &[String],
-    ) -> Result<Option<Location>, NetworkError> {
+        search: &InstanceSearch,
+    ) -> Result<Candidate, NetworkError> {
         let routes = &self.inner.routes;
-        let listed = routes.wait_for(session, &caller.callee, call.deadline).await?;
-        let FunctionLocations::At(mut locations) = listed else { return Ok(None) };
+        let mut locations = match routes.wait_for(session, &caller.callee, call.deadline).await? {
+            FunctionLocations::At(locations) => locations,
+            FunctionLocations::OnDemand(_) => return Ok(Candidate::OnDemand),
+            FunctionLocations::Vanished(_) | FunctionLocations::Never => {
+                return Ok(Candidate::None);
+            }
+        };
         locations.retain(|location| {
-            !tried.contains(&location.instance)
+            !search.tried.contains(&location.instance)
                 && (!caller.http || location.http)
                 && may_call(&caller.identity, &caller.callee, &location.allow)
         });
         if locations.is_empty() {
-            return Ok(None);
+            // The last instance ends, and its location is still believed: the next one is started for the call.
+            let is_started =
+                search.unreached && demand::look_up(session, &caller.callee).await?.is_some();
+            return Ok(if is_started { Candidate::OnDemand } else { Candidate::None });
         }
         let turn = routes.turn(&caller.callee) % locations.len();
-        Ok(Some(locations.swap_remove(turn)))
+        Ok(Candidate::At(locations.swap_remove(turn)))
+    }
+
+    /// Holds a call until an instance has started that has not been `tried`, at most until the call's deadline. The
+    /// payload stays in the caller's segment. An instance on this host is reached by another route, which the worker
+    /// asks for.
+    async fn hold(
+        &self,
+        session: &RedisSession,
+        caller: &BridgeCaller,
+        call: &OutgoingCall,
+        tried: &[String],
+    ) -> Step {
+        let _held = self.inner.held.begin(&call.callee);
+        loop {
+            if caller.has_moved(&self.inner.registry) {
+                return Step::Ended(Err(call.unreachable(Unreached::Moved)));
+            }
+            match self.inner.routes.of(session, &call.callee).await {
+                Ok(FunctionLocations::OnDemand(_)) => {}
+                Ok(FunctionLocations::At(locations))
+                    if locations.iter().all(|it| tried.contains(&it.instance)) => {}
+                Ok(_) => return Step::Next(call.unreachable(Unreached::NotAnnounced)),
+                Err(error) => return Step::Later(call.unsent(error)),
+            }
+            let next = Instant::now() + HELD_CHECK;
+            if next >= call.deadline {
+                return Step::Ended(Err(call.unreachable(Unreached::NotStarted)));
+            }
+            sleep_until(next).await;
+        }
     }
 }

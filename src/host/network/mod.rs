@@ -11,6 +11,7 @@
 //! - [`sending`]: its payload.
 //! - [`routes`]: cached locations of callees.
 //! - [`replicas`]: announces this daemon's own instances.
+//! - [`demand`]: reports held calls and running ones, for functions that are started on demand.
 //! - [`deliver`]: one incoming call; [`reply`]: its answers.
 //! - [`pending`]: calls under way in both directions.
 //! - [`storing`]: one-way messages out; [`events`]: one-way messages in.
@@ -20,6 +21,7 @@ mod answers;
 mod bridge;
 mod calls;
 mod deliver;
+mod demand;
 mod events;
 mod instance;
 mod outgoing;
@@ -40,6 +42,7 @@ use tokio::time::Instant;
 
 use answers::Answers;
 pub use bridge::BridgeCaller;
+use demand::{HeldCalls, Occupied};
 pub use events::ATTEMPTS_MAX;
 pub use outgoing::{CallResponse, OutgoingCall};
 use pending::{IncomingCalls, PendingTries};
@@ -61,7 +64,9 @@ use cwasi_networked::{
 use cwasi_sys::random::bytes16;
 use cwasi_wire::envelope::CallStatus;
 use cwasi_wire::ids::Identity;
-use cwasi_wire::network::{Answer, AnswerKind, Payload, TryId, check_version, encode, parse};
+use cwasi_wire::network::{
+    Answer, AnswerKind, Location, Payload, TryId, check_version, encode, parse,
+};
 
 /// Most incoming calls at a time; more are refused, which is safe to retry.
 const DELIVERIES_MAX: usize = 1024;
@@ -88,6 +93,10 @@ struct Inner {
     answers: Answers,
     incoming: IncomingCalls,
     routes: Routes,
+    /// Calls that wait for an instance.
+    held: HeldCalls,
+    /// What this daemon's instances do.
+    occupied: Occupied,
     deliveries: Arc<Semaphore>,
     limits: Limits,
     /// Held while a one-way message is stored.
@@ -128,6 +137,8 @@ impl Network {
             answers: Answers::default(),
             incoming: IncomingCalls::default(),
             routes: Routes::default(),
+            held: HeldCalls::default(),
+            occupied: Occupied::default(),
             deliveries: Arc::new(Semaphore::new(DELIVERIES_MAX)),
             limits: Limits {
                 bytes: messages.waiting_max,
@@ -139,6 +150,7 @@ impl Network {
         };
         let network = Self { inner: Arc::new(inner) };
         tokio::spawn(network.clone().receive_answers(listener));
+        tokio::spawn(network.clone().report_held());
         Ok(network)
     }
 
@@ -149,6 +161,15 @@ impl Network {
     pub async fn locations(&self, callee: &Identity) -> Result<FunctionLocations, NetworkError> {
         let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
         self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
+    }
+
+    /// The announcement of `callee` as a function that is started on demand, if there is one.
+    ///
+    /// # Errors
+    /// When Redis is away.
+    pub async fn announcement(&self, callee: &Identity) -> Result<Option<Location>, NetworkError> {
+        let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
+        cwasi_networked::demand::look_up(&session, callee).await
     }
 
     /// Limits of the server.

@@ -48,6 +48,7 @@ impl Network {
         for stop in stop {
             let _ended = stop.send(());
         }
+        self.inner.occupied.remove(&record.instance);
         let Ok(session) = self.inner.link.session_now() else { return };
         let withdrawing = locations::withdraw(&session, &record.identity, &record.instance);
         if !matches!(timeout(ANNOUNCE_MAX, withdrawing).await, Ok(Ok(()))) {
@@ -88,6 +89,7 @@ impl Network {
                 _ = beat.tick() => {
                     if let Ok(session) = self.inner.link.session_now() {
                         announce(&session, &location).await;
+                        self.report_occupied(&session, &record).await;
                     }
                 }
                 message = listener.next() => {

@@ -2,7 +2,7 @@
 //!
 //! An empty list does not prove that a function does not exist: Redis may have lost its data (`FLUSHALL`, a restart,
 //! a failover) or was away. Shims announce their instances again within [`ANNOUNCED_AGAIN`]. [`Routes::wait_for`]
-//! waits for that, and tells a vanished function from one that never existed.
+//! waits for that, and tells a vanished function from one that never existed, and from one that is started on demand.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use cwasi_networked::locations::{self, ANNOUNCED_AGAIN};
-use cwasi_networked::{NetworkError, RedisSession};
+use cwasi_networked::{NetworkError, RedisSession, demand};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 
@@ -19,6 +19,8 @@ use cwasi_wire::network::Location;
 const FRESH: Duration = Duration::from_secs(1);
 /// Lifetime of an empty list, and so the pause between two look-ups of waiting calls.
 const EMPTY_FRESH: Duration = Duration::from_millis(100);
+/// The same for a function that is started on demand, whose calls wait for its first instance.
+const ON_DEMAND_FRESH: Duration = Duration::from_millis(25);
 /// Time for which a function without instances counts as existing.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 /// Most cached functions; beyond it the cache is cleared.
@@ -28,6 +30,8 @@ const FUNCTIONS_MAX: usize = 1024;
 pub enum FunctionLocations {
     /// At least one location.
     At(Vec<Location>),
+    /// None now; one is started when it is called. Its announcement.
+    OnDemand(Location),
     /// None now; its instances vanished so long ago.
     Vanished(Duration),
     /// None, and none is known from before.
@@ -39,6 +43,8 @@ struct List {
     read: Instant,
     epoch: u64,
     locations: Vec<Location>,
+    /// The function's announcement, if there is no location.
+    announcement: Option<Location>,
     /// Time at which it became empty.
     vanished: Option<Instant>,
     /// Counter that spreads calls over the instances.
@@ -48,11 +54,15 @@ struct List {
 impl List {
     fn new(epoch: u64) -> Self {
         let read = Instant::now();
-        Self { read, epoch, locations: Vec::new(), vanished: None, turn: 0 }
+        Self { read, epoch, locations: Vec::new(), announcement: None, vanished: None, turn: 0 }
     }
 
     fn is_fresh(&self, epoch: u64) -> bool {
-        let fresh = if self.locations.is_empty() { EMPTY_FRESH } else { FRESH };
+        let fresh = match &self.announcement {
+            _ if !self.locations.is_empty() => FRESH,
+            Some(_) => ON_DEMAND_FRESH,
+            None => EMPTY_FRESH,
+        };
         self.epoch == epoch && self.read.elapsed() < fresh
     }
 
@@ -71,10 +81,13 @@ impl List {
     }
 
     fn listed(&self) -> FunctionLocations {
-        if self.locations.is_empty() {
-            return self.vanished().map_or(FunctionLocations::Never, FunctionLocations::Vanished);
+        if !self.locations.is_empty() {
+            return FunctionLocations::At(self.locations.clone());
         }
-        FunctionLocations::At(self.locations.clone())
+        if let Some(announcement) = &self.announcement {
+            return FunctionLocations::OnDemand(announcement.clone());
+        }
+        self.vanished().map_or(FunctionLocations::Never, FunctionLocations::Vanished)
     }
 }
 
@@ -102,7 +115,7 @@ impl Routes {
         loop {
             let listed = self.of(session, callee).await?;
             let left = match &listed {
-                FunctionLocations::At(_) => return Ok(listed),
+                FunctionLocations::At(_) | FunctionLocations::OnDemand(_) => return Ok(listed),
                 FunctionLocations::Vanished(since) => ANNOUNCED_AGAIN.saturating_sub(*since),
                 FunctionLocations::Never => returning(session).await?,
             };
@@ -114,7 +127,7 @@ impl Routes {
     }
 
     /// Locations of `callee`, at most [`FRESH`] old.
-    async fn of(
+    pub(super) async fn of(
         &self,
         session: &RedisSession,
         callee: &Identity,
@@ -130,6 +143,10 @@ impl Routes {
         }
         let read = Instant::now();
         let locations = locations::look_up(session, callee).await?;
+        let announcement = match &locations[..] {
+            [] => demand::look_up(session, callee).await?,
+            _ => None,
+        };
         let mut lists = self.lists();
         if lists.len() >= FUNCTIONS_MAX && !lists.contains_key(callee) {
             lists.clear();
@@ -137,6 +154,7 @@ impl Routes {
         let list = lists.entry(callee.clone()).or_insert_with(|| List::new(session.epoch));
         (list.read, list.epoch) = (read, session.epoch);
         list.take(locations);
+        list.announcement = announcement;
         Ok(list.listed())
     }
 

@@ -153,6 +153,9 @@ pub enum Unreached {
     /// There is no instance on any host.
     #[error("no instance is announced in Redis")]
     NotAnnounced,
+    /// It is started on demand.
+    #[error("it has no instance, and none started before the call's deadline")]
+    NotStarted,
     #[error("no shim listens for {instance} any more")]
     NoListener {
         /// The instance and its node.

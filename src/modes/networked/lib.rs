@@ -10,6 +10,7 @@
 //! - `bulk`, `resp`: the connections for chunks, and Redis' wire protocol on them.
 //! - [`streams`]: messages that are kept until they are handled. [`quota`]: how much of them.
 //! - [`locations`]: the instances of each function, with expiry.
+//! - [`demand`]: functions that are started on demand, and their calls.
 //!
 //! | name in Redis | content |
 //! |---|---|
@@ -21,6 +22,8 @@
 //! | `cwasi:pay:<random>:stop` | the receiver wants no further chunks |
 //! | `cwasi:fn:<identity>` | set: instances of a function |
 //! | `cwasi:at:<instance>` | location of one instance |
+//! | `cwasi:demand:<identity>` | announcement of a function that is started on demand |
+//! | `cwasi:demand` | channel for the calls of such functions |
 //! | `cwasi:since` | expires so long after this database was first written to: tells how old it is |
 //! | `cwasi:ev:<identity>` | stream: messages for a function, group `cwasi` |
 //! | `cwasi:dead:<identity>` | stream: messages that its handler failed to handle |
@@ -32,6 +35,7 @@
 pub mod backoff;
 mod bulk;
 pub mod claims;
+pub mod demand;
 mod error;
 pub mod limits;
 pub mod link;
@@ -78,6 +82,10 @@ fn try_key(id: TryId) -> String {
 
 fn instances_key(identity: &Identity) -> String {
     format!("cwasi:fn:{}", identity.short())
+}
+
+fn announcement_key(identity: &Identity) -> String {
+    format!("cwasi:demand:{}", identity.short())
 }
 
 fn location_key(instance: &str) -> String {

@@ -204,7 +204,8 @@ impl<'t> WorkerPool<'t> {
     /// The workers, those that are busy, and the bytes of all their pools, as they say.
     #[must_use]
     pub fn report(&self) -> FunctionReport {
-        let mut report = FunctionReport::default();
+        let turns = self.states().map(SlotState::turn).fold(0, u64::wrapping_add);
+        let mut report = FunctionReport { turns, ..FunctionReport::default() };
         for WorkerProcess { slot, .. } in self.workers() {
             report.workers += 1;
             report.busy += u64::from(slot.state().is_busy());

@@ -46,7 +46,8 @@ impl SlotState {
         }
     }
 
-    pub(super) const fn turn(self) -> u64 {
+    /// Number of the turn, from 0 before the first request.
+    pub const fn turn(self) -> u64 {
         self.0 >> 8
     }
 

@@ -1,5 +1,7 @@
 //! What only a cluster does with a workflow and its functions: placement, scale, schedule, addresses.
 
+use std::time::Duration;
+
 use cwasi_config::FunctionSpec;
 
 use super::Reader;
@@ -12,6 +14,10 @@ use crate::{EdgePlacement, InCluster, Ingress, PlacedEdge, Placement, Role, Scal
 /// Port of a Service, and use of CPU time in percent, unless the file says another one.
 const SERVICE_PORT: u16 = 80;
 const SCALE_TARGET: u32 = 80;
+/// Time without calls after which the last pod ends: KEDA's own.
+const COOLDOWN: Duration = Duration::from_secs(300);
+/// Longest such time: KEDA counts seconds in 32 bits.
+const COOLDOWN_MAX: Duration = Duration::from_secs(i32::MAX as u64);
 
 impl Reader<'_> {
     /// The policy, whether functions may move, and edges of their own. `functions` are the names in the file.
@@ -130,11 +136,43 @@ impl Reader<'_> {
         };
         let (min, max) = (number("min", 1)?, number("max", 1)?);
         let target = number("target", SCALE_TARGET)?;
+        let calls = number("calls", 0)?;
         if min > max {
             let text = format!("{path}: min {min} is more than max {max}");
             self.fault(entry.location, text);
         }
-        Some(Scale { min, max, target })
+        // One measure for each: CPU time says nothing of a function without a pod.
+        let foreign: &[&str] = if min == 0 { &["target"] } else { &["calls", "cooldown"] };
+        for name in foreign {
+            if let Some(entry) = given(&fields, name) {
+                let text = match min {
+                    0 => format!("{path}.target is for min: 1 or more: with min: 0 use `calls`"),
+                    _ => format!("{path}.{name} needs `min: 0`"),
+                };
+                self.fault(entry.location, text);
+            }
+        }
+        let cooldown = match given(&fields, "cooldown") {
+            Some(entry) => self.cooldown(entry, &path)?,
+            None => COOLDOWN,
+        };
+        Some(Scale { min, max, target, calls: (calls > 0).then_some(calls), cooldown })
+    }
+
+    fn cooldown(&mut self, entry: &Entry, path: &str) -> Option<Duration> {
+        let path = format!("{path}.cooldown");
+        let text = self.text(&entry.node, &path)?;
+        match cwasi_config::duration(text) {
+            Ok(cooldown) if cooldown <= COOLDOWN_MAX => Some(cooldown),
+            Ok(_) => {
+                self.fault(entry.node.location, format!("{path}: {text} is too long"));
+                None
+            }
+            Err(error) => {
+                self.fault(entry.node.location, format!("{path}: `{text}` {error}"));
+                None
+            }
+        }
     }
 
     fn schedule(&mut self, entry: &Entry, path: &str, role: Role) -> Option<String> {

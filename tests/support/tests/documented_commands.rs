@@ -85,7 +85,16 @@ fn package(name: &str) -> Result<PathBuf, String> {
         fs::read_to_string(manifest).is_ok_and(|text| text.lines().any(|found| found == line))
     };
     let root = checkout();
-    let folders = ["", "abi", "benches", "cli", "host-functions", "tests/engines", "tests/support"];
+    let folders = [
+        "",
+        "abi",
+        "benches",
+        "cli",
+        "host-functions",
+        "operator",
+        "tests/engines",
+        "tests/support",
+    ];
     let manifests = folders.iter().map(|folder| root.join(folder).join("Cargo.toml"));
     let below_src = files(&root.join("src"), "toml");
     let found =

@@ -63,6 +63,8 @@ enum Elsewhere {
     Away(String),
     Vanished(Duration),
     Known(Vec<Location>),
+    /// No instance; one is started when it is called.
+    OnDemand(Location),
 }
 
 /// One mode, and its verdict.
@@ -102,6 +104,7 @@ impl Explain {
                 Elsewhere::Away(reason) => Remote::Away { reason },
                 Elsewhere::Vanished(since) => Remote::Vanished { since: *since },
                 Elsewhere::Known(locations) => Remote::Known(locations),
+                Elsewhere::OnDemand(announcement) => Remote::OnDemand(announcement),
             },
             avoid: &[],
             held: &[],
@@ -223,6 +226,12 @@ fn verdict(facts: &Facts<'_>, hint: ModeHint) -> Verdict {
                 candidates.iter().map(|record: &&Record| record.container.as_str()).collect();
             Verdict { mode, serves: true, why: format!("{reason}: {}", names.join(", ")) }
         }
+        // An announcement names no node.
+        Selection::Networked { candidates, reason }
+            if candidates.iter().all(|it| it.node.is_empty()) =>
+        {
+            Verdict { mode, serves: true, why: reason }
+        }
         Selection::Networked { candidates, .. } => {
             let nodes: BTreeSet<_> =
                 candidates.iter().map(|location| location.node.as_str()).collect();
@@ -255,6 +264,7 @@ async fn elsewhere(
     };
     Ok(match found {
         Ok(FunctionLocations::At(locations)) => Elsewhere::Known(locations),
+        Ok(FunctionLocations::OnDemand(announcement)) => Elsewhere::OnDemand(announcement),
         Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
         Ok(FunctionLocations::Never) => Elsewhere::Known(Vec::new()),
         Err(error) => Elsewhere::Away(error.to_string()),

@@ -1,0 +1,163 @@
+//! KEDA's external scaler (`external-push`) for functions that calls start: whether a function has calls, pushed when
+//! that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N by an HPA.
+//!
+//! - [`demand`]: calls, as shims publish them. [`announcer`]: tells shims which functions calls start.
+//! - [`messages`]: the protocol's. The service is generated (`operator/build.rs`).
+
+pub mod announcer;
+pub mod demand;
+pub mod messages;
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cwasi_wire::ids::Identity;
+use futures_util::Stream;
+use tonic::{Request, Response, Status};
+
+use self::demand::DemandTable;
+use self::generated::external_scaler_server::{ExternalScaler, ExternalScalerServer};
+use self::messages::{
+    GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec,
+    MetricValue, ScaledObjectRef,
+};
+use crate::plan::CONTAINERD_NAMESPACE;
+
+/// Keys of the trigger's metadata: the function's name, and the calls that a pod has on average.
+pub const FUNCTION: &str = "function";
+pub const CALLS: &str = "calls";
+/// Name of the metric.
+const METRIC: &str = "calls";
+/// How often a stream looks whether a function's calls have ended: no message tells.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The generated service.
+pub mod generated {
+    #![expect(clippy::too_many_lines, reason = "it is generated")]
+    include!(concat!(env!("OUT_DIR"), "/externalscaler.ExternalScaler.rs"));
+}
+
+/// Serves KEDA.
+#[derive(Clone, Debug, Default)]
+pub struct Scaler {
+    demand: Arc<DemandTable>,
+}
+
+impl Scaler {
+    #[must_use]
+    pub const fn new(demand: Arc<DemandTable>) -> Self {
+        Self { demand }
+    }
+
+    /// The gRPC service.
+    #[must_use]
+    pub fn service(self) -> ExternalScalerServer<Self> {
+        ExternalScalerServer::new(self)
+    }
+
+    /// Serves until the process ends.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub async fn serve(self, address: SocketAddr) -> Result<(), tonic::transport::Error> {
+        tonic::transport::Server::builder().add_service(self.service()).serve(address).await
+    }
+}
+
+fn function(object: &ScaledObjectRef) -> Result<Identity, Status> {
+    let function = object.scaler_metadata.get(FUNCTION).filter(|name| !name.is_empty());
+    let function = function.ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "the trigger of ScaledObject {}/{} has no `{FUNCTION}` in its metadata",
+            object.namespace, object.name
+        ))
+    })?;
+    Ok(Identity {
+        namespace: CONTAINERD_NAMESPACE.to_owned(),
+        pod_namespace: object.namespace.clone(),
+        function: function.clone(),
+    })
+}
+
+#[tonic::async_trait]
+impl ExternalScaler for Scaler {
+    type StreamIsActiveStream =
+        Pin<Box<dyn Stream<Item = Result<IsActiveResponse, Status>> + Send + 'static>>;
+
+    async fn is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<IsActiveResponse>, Status> {
+        let function = function(request.get_ref())?;
+        let result = self.demand.is_active(&function, Instant::now());
+        Ok(Response::new(IsActiveResponse { result }))
+    }
+
+    /// Tells whether the function is active now, and each change.
+    async fn stream_is_active(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
+        let function = function(request.get_ref())?;
+        let (demand, changes) = (Arc::clone(&self.demand), self.demand.changes());
+        let stream = futures_util::stream::unfold(
+            (demand, changes, None),
+            move |(demand, mut changes, told)| {
+                let function = function.clone();
+                async move {
+                    loop {
+                        let result = demand.is_active(&function, Instant::now());
+                        if told != Some(result) {
+                            let next = (demand, changes, Some(result));
+                            return Some((Ok(IsActiveResponse { result }), next));
+                        }
+                        let changed = tokio::time::timeout(CHECK_EVERY, changes.changed()).await;
+                        if let Ok(Err(_ended)) = changed {
+                            return None;
+                        }
+                    }
+                }
+            },
+        );
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn get_metric_spec(
+        &self,
+        request: Request<ScaledObjectRef>,
+    ) -> Result<Response<GetMetricSpecResponse>, Status> {
+        let object = request.get_ref();
+        let calls = object.scaler_metadata.get(CALLS).and_then(|it| it.parse::<u32>().ok());
+        let calls = calls.filter(|calls| *calls > 0).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "the trigger of ScaledObject {}/{} has no number as `{CALLS}` in its metadata",
+                object.namespace, object.name
+            ))
+        })?;
+        let spec = MetricSpec {
+            metric_name: METRIC.to_owned(),
+            target_size: calls.into(),
+            target_size_float: calls.into(),
+        };
+        Ok(Response::new(GetMetricSpecResponse { metric_specs: vec![spec] }))
+    }
+
+    async fn get_metrics(
+        &self,
+        request: Request<GetMetricsRequest>,
+    ) -> Result<Response<GetMetricsResponse>, Status> {
+        let object = request.get_ref().scaled_object_ref.as_ref();
+        let object = object.ok_or_else(|| Status::invalid_argument("no ScaledObject"))?;
+        let calls = self.demand.calls(&function(object)?, Instant::now());
+        // More calls than a cluster can have are as good as any other large number.
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let value = MetricValue {
+            metric_name: METRIC.to_owned(),
+            metric_value: calls.into(),
+            metric_value_float: calls.into(),
+        };
+        Ok(Response::new(GetMetricsResponse { metric_values: vec![value] }))
+    }
+}

@@ -1,0 +1,120 @@
+//! The scaler as KEDA uses it: gRPC on a socket, with calls that come through a real Redis.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cwasi_networked::{RedisLink, RedisTarget, demand};
+use cwasi_operator::scaler::Scaler;
+use cwasi_operator::scaler::demand::DemandTable;
+use cwasi_operator::scaler::generated::external_scaler_client::ExternalScalerClient;
+use cwasi_operator::scaler::messages::{GetMetricsRequest, ScaledObjectRef};
+use cwasi_testbed::redis::{Redis, RedisVersion};
+use cwasi_wire::ids::Identity;
+use cwasi_wire::network::Demand;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::Code;
+use tonic::transport::{Channel, Server};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A scaler, a shim's link to the same Redis, and KEDA's client.
+struct Fixture {
+    client: ExternalScalerClient<Channel>,
+    shim: RedisLink,
+    _redis: Redis,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let redis = Redis::start(RedisVersion::Redis7);
+        let target = RedisTarget { url: redis.url(), ca: None };
+        let (link, messages) = RedisLink::start(&target, demand::CHANNEL).unwrap();
+        let table = Arc::new(DemandTable::default());
+        let listening = Arc::clone(&table);
+        tokio::spawn(async move { listening.listen(messages).await });
+        link.session(tokio::time::Instant::now() + PATIENCE).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let service = Scaler::new(table).service();
+        tokio::spawn(
+            Server::builder()
+                .add_service(service)
+                .serve_with_incoming(TcpListenerStream::new(listener)),
+        );
+        let client = ExternalScalerClient::connect(url).await.unwrap();
+        let (shim, _) = RedisLink::start(&target, "cwasi:re:test").unwrap();
+        Self { client, shim, _redis: redis }
+    }
+
+    /// As a shim does.
+    async fn publish(&self, source: &str, waiting: u64, running: u64) {
+        let session = self.shim.session(tokio::time::Instant::now() + PATIENCE).await.unwrap();
+        let identity = Identity {
+            namespace: "k8s.io".into(),
+            pod_namespace: "n".into(),
+            function: "f".into(),
+        };
+        let demand = Demand { identity, source: source.into(), waiting, running, began: false };
+        demand::publish(&session, &demand).await.unwrap();
+    }
+
+    async fn calls(&mut self) -> i64 {
+        let request =
+            GetMetricsRequest { scaled_object_ref: Some(object("f")), metric_name: "calls".into() };
+        let values = self.client.get_metrics(request).await.unwrap().into_inner().metric_values;
+        values[0].metric_value
+    }
+}
+
+fn object(function: &str) -> ScaledObjectRef {
+    let metadata = [("function", function), ("calls", "7"), ("scalerAddress", "x")];
+    ScaledObjectRef {
+        name: "shop-f".into(),
+        namespace: "n".into(),
+        scaler_metadata: metadata
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into_iter()
+            .collect::<HashMap<_, _>>(),
+    }
+}
+
+#[tokio::test]
+async fn calls_are_pushed_and_counted() {
+    let mut fixture = Fixture::start().await;
+    let mut stream = fixture.client.stream_is_active(object("f")).await.unwrap().into_inner();
+    let mut next = async || {
+        let message = tokio::time::timeout(PATIENCE, stream.message()).await.unwrap();
+        message.unwrap().unwrap().result
+    };
+    assert!(!next().await);
+    fixture.publish("shim", 3, 0).await;
+    assert!(next().await);
+    assert_eq!(fixture.calls().await, 3);
+    assert!(fixture.client.is_active(object("f")).await.unwrap().into_inner().result);
+    assert!(!fixture.client.is_active(object("g")).await.unwrap().into_inner().result);
+    fixture.publish("shim", 0, 0).await;
+    assert!(!next().await);
+    // What is not repeated ends, too.
+    fixture.publish("instance", 0, 2).await;
+    assert!(next().await);
+    assert!(!next().await);
+    assert_eq!(fixture.calls().await, 0);
+}
+
+#[tokio::test]
+async fn a_trigger_says_which_function_and_how_many_calls() {
+    let mut fixture = Fixture::start().await;
+    let spec = fixture.client.get_metric_spec(object("f")).await.unwrap().into_inner();
+    let spec = &spec.metric_specs[0];
+    assert_eq!((spec.metric_name.as_str(), spec.target_size), ("calls", 7));
+    let nameless = ScaledObjectRef { scaler_metadata: HashMap::new(), ..object("f") };
+    let refused = fixture.client.is_active(nameless.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("n/shop-f has no `function`"), "{}", refused.message());
+    let refused = fixture.client.get_metric_spec(nameless).await.unwrap_err();
+    assert!(refused.message().contains("no number as `calls`"), "{}", refused.message());
+}
