@@ -108,12 +108,10 @@ find_containerd
 choose_target
 say "found $found: its configuration is $config, the handler's place $target"
 "$1"
-# The DaemonSet keeps it running; it ends at once when it is asked to.
-sleeping=''
-trap 'kill $sleeping 2>/dev/null; exit 0' TERM
+# The DaemonSet keeps it running; it ends at once when it is asked to, also while no sleep runs yet.
+trap 'kill "${!:-}" 2>/dev/null || true; exit 0' TERM
 touch "$ROOT/tmp/done"
 while :; do
-    sleep 3600 &
-    sleeping=$!
+    sleep 60 &
     wait $!
 done
