@@ -7,7 +7,7 @@
 //! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
 //! - [`reconcile`]: applies, prunes, writes the status; [`publish`]: a part of the status; [`endpoints`]: metrics and
 //!   probes.
-//! - [`scaler`]: the calls of functions that calls start, for KEDA.
+//! - [`scaler`]: the calls of functions that are started on demand, for KEDA.
 //!
 //! Invariant: the operator keeps nothing but the last minutes' counters. Objects follow from the Workflow, its status
 //! included, and from what the cluster has.

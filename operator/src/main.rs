@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
-use cwasi_networked::{RedisLink, RedisTarget};
+use cwasi_networked::RedisTarget;
 use cwasi_operator::edges::Edges;
 use cwasi_operator::endpoints::{self, Metrics};
 use cwasi_operator::objects::names;
@@ -16,7 +16,6 @@ use cwasi_operator::reconcile::{Context, reconcile, retry};
 use cwasi_operator::resource::Workflow;
 use cwasi_operator::scaler::Scaler;
 use cwasi_operator::scaler::announcer::announce;
-use cwasi_operator::scaler::demand::DemandTable;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -122,7 +121,7 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
         .build()
         .await
         .with_context(|| format!("the Lease {} cannot be used", arguments.lease))?;
-    let demand = Demand::start(&arguments, client.default_namespace())?;
+    let on_demand = OnDemand::start(&arguments, client.default_namespace())?;
     // Process 1 of a container ignores signals for which it has no handler.
     let mut terminated = signal(SignalKind::terminate())?;
     let (mut leads, lease) = lease.watch().await;
@@ -131,10 +130,10 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
             let Err(error) = served;
             Err(error).with_context(|| format!("{} cannot be listened on", arguments.listen))
         }
-        served = serve_scaler(demand.as_ref(), arguments.scaler_listen) => {
+        served = serve_scaler(on_demand.as_ref(), arguments.scaler_listen) => {
             served.with_context(|| format!("{} cannot be listened on", arguments.scaler_listen))
         }
-        worked = work(&arguments, &client, &metrics, demand.as_ref(), &mut leads) => worked,
+        worked = work(&arguments, &client, &metrics, on_demand.as_ref(), &mut leads) => worked,
         _signal = terminated.recv() => Ok(()),
     };
     // Whoever waits for the Lease has it now, and not when it ends.
@@ -148,7 +147,7 @@ async fn work(
     arguments: &Arguments,
     client: &Client,
     metrics: &Metrics,
-    demand: Option<&Demand>,
+    on_demand: Option<&OnDemand>,
     leads: &mut watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     leads.wait_for(|leads| *leads).await.context("the Lease ended")?;
@@ -157,7 +156,7 @@ async fn work(
     tokio::select! {
         // Another process may be the leader now: this one begins anew.
         _lost = leads.wait_for(|leads| !*leads) => bail!("the Lease was lost"),
-        () = control(arguments, client, metrics, demand) => Ok(()),
+        () = control(arguments, client, metrics, on_demand) => Ok(()),
     }
 }
 
@@ -166,7 +165,7 @@ async fn control(
     arguments: &Arguments,
     client: &Client,
     metrics: &Metrics,
-    demand: Option<&Demand>,
+    on_demand: Option<&OnDemand>,
 ) {
     let selected = watcher::Config::default().labels(names::WORKFLOW);
     let reporter = Reporter {
@@ -177,13 +176,13 @@ async fn control(
         client: client.clone(),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
-        scaler: demand.map(|it| it.address.clone()),
+        scaler: on_demand.map(|it| it.address.clone()),
     };
     let scope = arguments.namespace.as_deref();
     let controller = Controller::new(api::<Workflow>(client, scope), watcher::Config::default());
     let edges = Edges::new(client.clone(), client.default_namespace(), metrics.clone());
     let measured = edges.run(controller.store());
-    let announced = announce_on_demand(client, demand, controller.store());
+    let announced = announce_functions(client, on_demand, controller.store());
     let reconciled = controller
         .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
         .owns(api::<Deployment>(client, scope), selected.clone())
@@ -211,47 +210,46 @@ async fn control(
     }
 }
 
-/// Announces functions that calls start. Never ends.
-async fn announce_on_demand(client: &Client, demand: Option<&Demand>, workflows: Store<Workflow>) {
-    match demand {
-        Some(demand) => announce(client.clone(), demand.link.clone(), workflows).await,
+/// Announces functions that are started on demand. Never ends.
+async fn announce_functions(
+    client: &Client,
+    on_demand: Option<&OnDemand>,
+    workflows: Store<Workflow>,
+) {
+    match on_demand {
+        Some(it) => announce(client.clone(), it.scaler.link().clone(), workflows).await,
         None => std::future::pending().await,
     }
 }
 
-/// The calls of functions that calls start, and the link to Redis that brings them.
-struct Demand {
-    table: Arc<DemandTable>,
-    link: RedisLink,
+/// What starts functions on demand.
+struct OnDemand {
+    scaler: Scaler,
     /// Of the scaler, as KEDA reaches it.
     address: String,
 }
 
-impl Demand {
+impl OnDemand {
     /// Begins to collect calls; `None` without a Redis.
     fn start(arguments: &Arguments, namespace: &str) -> anyhow::Result<Option<Self>> {
         let Some(url) = &arguments.redis_url else { return Ok(None) };
-        let target = RedisTarget { url: url.clone(), ca: arguments.redis_ca.clone() };
-        let (link, messages) = RedisLink::start(&target, cwasi_networked::demand::CHANNEL)
-            .context("CWASI_REDIS_URL or CWASI_REDIS_CA")?;
-        let table = Arc::new(DemandTable::default());
-        let listening = Arc::clone(&table);
-        tokio::spawn(async move { listening.listen(messages).await });
+        let redis = RedisTarget { url: url.clone(), ca: arguments.redis_ca.clone() };
+        let scaler = Scaler::start(&redis).context("CWASI_REDIS_URL or CWASI_REDIS_CA")?;
         let port = arguments.scaler_listen.port();
         let address = arguments
             .scaler_address
             .clone()
             .unwrap_or_else(|| format!("{SERVICE}.{namespace}.svc:{port}"));
-        Ok(Some(Self { table, link, address }))
+        Ok(Some(Self { scaler, address }))
     }
 }
 
 async fn serve_scaler(
-    demand: Option<&Demand>,
+    on_demand: Option<&OnDemand>,
     address: SocketAddr,
 ) -> Result<(), tonic::transport::Error> {
-    match demand {
-        Some(demand) => Scaler::new(Arc::clone(&demand.table)).serve(address).await,
+    match on_demand {
+        Some(on_demand) => on_demand.scaler.clone().serve(address).await,
         None => std::future::pending().await,
     }
 }

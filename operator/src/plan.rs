@@ -46,7 +46,7 @@ pub struct PlannedFunction {
     pub annotations: BTreeMap<String, String>,
     /// `concurrency`.
     pub workers: u32,
-    /// Its announcement for callers, if calls start it.
+    /// Its announcement for callers, if it is started on demand.
     pub announcement: Option<Location>,
     /// Merged into its pods' template.
     pub template: PodTemplateSpec,

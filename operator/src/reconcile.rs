@@ -145,7 +145,7 @@ async fn apply_all(
 }
 
 fn secondaries_run(plan: &Plan, observed: &Observed) -> bool {
-    // A function that calls start may have no pod.
+    // A function that is started on demand may have no pod.
     plan.secondaries().filter(|it| it.announcement.is_none()).all(|planned| {
         let name = names::object(&plan.workflow, Some(&planned.function.name));
         let status = observed.deployment(&name).and_then(|it| it.status.as_ref());

@@ -189,9 +189,9 @@ async fn a_deleted_workflow_is_left_to_the_garbage_collector() {
     assert_eq!(cluster.api.requests(), [""; 0]);
 }
 
-/// A function that calls start has a ScaledObject where KEDA is, and else one pod and a condition that says so.
+/// A function that is started on demand has a ScaledObject where KEDA is, and else one pod and a condition that says so.
 #[tokio::test]
-async fn a_function_that_calls_start_needs_keda() {
+async fn a_function_that_is_started_on_demand_needs_keda() {
     const SCALED: &str = "/apis/keda.sh/v1alpha1/namespaces/n/scaledobjects/hello-greeter";
     const HPA: &str = "/apis/autoscaling/v2/namespaces/n/horizontalpodautoscalers/hello-greeter";
     let cluster = Cluster::new(json!({

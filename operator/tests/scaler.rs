@@ -3,12 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cwasi_networked::{RedisLink, RedisTarget, demand};
 use cwasi_operator::scaler::Scaler;
-use cwasi_operator::scaler::demand::DemandTable;
 use cwasi_operator::scaler::generated::external_scaler_client::ExternalScalerClient;
 use cwasi_operator::scaler::messages::{GetMetricsRequest, ScaledObjectRef};
 use cwasi_testbed::redis::{Redis, RedisVersion};
@@ -25,21 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Fixture {
     client: ExternalScalerClient<Channel>,
     shim: RedisLink,
-    _redis: Redis,
+    /// `None` once it is stopped.
+    redis: Option<Redis>,
 }
 
 impl Fixture {
     async fn start() -> Self {
         let redis = Redis::start(RedisVersion::Redis7);
         let target = RedisTarget { url: redis.url(), ca: None };
-        let (link, messages) = RedisLink::start(&target, demand::CHANNEL).unwrap();
-        let table = Arc::new(DemandTable::default());
-        let listening = Arc::clone(&table);
-        tokio::spawn(async move { listening.listen(messages).await });
-        link.session(tokio::time::Instant::now() + PATIENCE).await.unwrap();
+        let scaler = Scaler::start(&target).unwrap();
+        scaler.link().session(tokio::time::Instant::now() + PATIENCE).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let service = Scaler::new(table).service();
+        let service = scaler.service();
         tokio::spawn(
             Server::builder()
                 .add_service(service)
@@ -47,7 +43,7 @@ impl Fixture {
         );
         let client = ExternalScalerClient::connect(url).await.unwrap();
         let (shim, _) = RedisLink::start(&target, "cwasi:re:test").unwrap();
-        Self { client, shim, _redis: redis }
+        Self { client, shim, redis: Some(redis) }
     }
 
     /// As a shim does.
@@ -68,6 +64,21 @@ impl Fixture {
         let values = self.client.get_metrics(request).await.unwrap().into_inner().metric_values;
         values[0].metric_value
     }
+}
+
+/// Asks until the answer is this one.
+async fn wait_for(fixture: &mut Fixture, expected: Result<bool, Code>) {
+    let asking = async {
+        loop {
+            let answer = fixture.client.is_active(object("f")).await;
+            let answer = answer.map(|it| it.into_inner().result).map_err(|status| status.code());
+            if answer == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.unwrap();
 }
 
 fn object(function: &str) -> ScaledObjectRef {
@@ -117,4 +128,26 @@ async fn a_trigger_says_which_function_and_how_many_calls() {
     assert!(refused.message().contains("n/shop-f has no `function`"), "{}", refused.message());
     let refused = fixture.client.get_metric_spec(nameless).await.unwrap_err();
     assert!(refused.message().contains("no number as `calls`"), "{}", refused.message());
+}
+
+/// KEDA would end pods whose local calls go on.
+#[tokio::test]
+async fn a_scaler_without_redis_calls_no_function_inactive() {
+    let mut fixture = Fixture::start().await;
+    // It has just connected: shims have not repeated yet what runs.
+    wait_for(&mut fixture, Err(Code::Unavailable)).await;
+    wait_for(&mut fixture, Ok(false)).await;
+    fixture.publish("instance", 0, 1).await;
+    wait_for(&mut fixture, Ok(true)).await;
+    let mut stream = fixture.client.stream_is_active(object("f")).await.unwrap().into_inner();
+    assert!(stream.message().await.unwrap().unwrap().result);
+    drop(fixture.redis.take());
+    // Until the count is too old.
+    wait_for(&mut fixture, Err(Code::Unavailable)).await;
+    let request =
+        GetMetricsRequest { scaled_object_ref: Some(object("f")), metric_name: "calls".into() };
+    let refused = fixture.client.get_metrics(request).await.unwrap_err();
+    assert!(refused.message().starts_with("calls are not known: "), "{}", refused.message());
+    let told = tokio::time::timeout(Duration::from_secs(2), stream.message()).await;
+    assert!(told.is_err(), "{told:?}");
 }

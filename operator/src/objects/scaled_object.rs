@@ -1,4 +1,4 @@
-//! KEDA's ScaledObject of a function that calls start (`scale.min: 0`). KEDA asks the operator's scaler
+//! KEDA's ScaledObject of a function that is started on demand (`scale.min: 0`). KEDA asks the operator's scaler
 //! ([`crate::scaler`]) for the function's calls.
 
 use cwasi_workflow::Scale;

@@ -1,4 +1,5 @@
-//! A HorizontalPodAutoscaler for each function with `scale`; a ScaledObject for one that calls start.
+//! A HorizontalPodAutoscaler for each function with `scale`; a ScaledObject for one that is
+//! started on demand.
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec,

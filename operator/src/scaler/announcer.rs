@@ -1,5 +1,5 @@
-//! Announces the functions that calls start, in Redis, so that shims hold their calls. Only the leader does, and only
-//! while KEDA is there: nothing else would start a pod.
+//! Announces the functions that are started on demand, in Redis, so that shims hold their calls. Only the leader does,
+//! and only while KEDA is there: nothing else would start a pod.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub async fn announce(client: Client, link: RedisLink, workflows: Store<Workflow
         if let Ok(session) = link.session_now()
             && let Err(error) = announcer.update(&client, &session, &workflows.state()).await
         {
-            warn!(%error, "functions that calls start are not announced; trying again");
+            warn!(%error, "functions that are started on demand are not announced; trying again");
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -67,14 +67,14 @@ impl Announcer {
         for function in gone {
             demand::withdraw(session, &function).await?;
             self.announced.remove(&function);
-            info!(%function, "calls no longer start it");
+            info!(%function, "is no longer started on demand");
         }
         for (function, location) in wanted {
             let known = self.announced.get(&function);
             if is_due || known != Some(&location) {
                 demand::announce(session, &location).await?;
                 if known.is_none() {
-                    info!(%function, "calls start it");
+                    info!(%function, "is started on demand");
                 }
                 self.announced.insert(function, location);
             }

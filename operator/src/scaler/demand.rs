@@ -1,5 +1,5 @@
-//! The calls of functions that calls start, as shims publish them. Every process of the operator has them, the leader
-//! or not: KEDA asks any. Nothing is kept: after a restart the next messages repeat it.
+//! The calls of functions that are started on demand, as shims publish them. Every process of the operator has them, the
+//! leader or not: KEDA asks any. Nothing is kept: after a restart the next messages repeat it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

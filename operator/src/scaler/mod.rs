@@ -1,8 +1,11 @@
-//! KEDA's external scaler (`external-push`) for functions that calls start: whether a function has calls, pushed when
-//! that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N by an HPA.
+//! KEDA's external scaler (`external-push`) for functions that are started on demand: whether a function has calls,
+//! pushed when that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N by an HPA.
 //!
-//! - [`demand`]: calls, as shims publish them. [`announcer`]: tells shims which functions calls start.
+//! - [`demand`]: calls, as shims publish them. [`announcer`]: tells shims which functions are started on demand.
 //! - [`messages`]: the protocol's. The service is generated (`operator/build.rs`).
+//!
+//! Invariant: it says that a function has no calls only if it would know of them. Without Redis, and for a moment after
+//! it is back, the answer is an error, on which KEDA ends no pod: local calls go on without Redis.
 
 pub mod announcer;
 pub mod demand;
@@ -13,6 +16,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cwasi_networked::demand::{BELIEVED, CHANNEL};
+use cwasi_networked::link::LinkError;
+use cwasi_networked::{RedisLink, RedisTarget};
 use cwasi_wire::ids::Identity;
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
@@ -40,15 +46,29 @@ pub mod generated {
 }
 
 /// Serves KEDA.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Scaler {
     demand: Arc<DemandTable>,
+    link: RedisLink,
 }
 
 impl Scaler {
+    /// Begins to collect calls, on the current runtime.
+    ///
+    /// # Errors
+    /// When the target is unusable. A Redis that is away is no error.
+    pub fn start(redis: &RedisTarget) -> Result<Self, LinkError> {
+        let (link, messages) = RedisLink::start(redis, CHANNEL)?;
+        let demand = Arc::new(DemandTable::default());
+        let listening = Arc::clone(&demand);
+        tokio::spawn(async move { listening.listen(messages).await });
+        Ok(Self { demand, link })
+    }
+
+    /// The link that brings the calls.
     #[must_use]
-    pub const fn new(demand: Arc<DemandTable>) -> Self {
-        Self { demand }
+    pub const fn link(&self) -> &RedisLink {
+        &self.link
     }
 
     /// The gRPC service.
@@ -63,6 +83,23 @@ impl Scaler {
     /// When the address cannot be listened on.
     pub async fn serve(self, address: SocketAddr) -> Result<(), tonic::transport::Error> {
         tonic::transport::Server::builder().add_service(self.service()).serve(address).await
+    }
+
+    fn is_active(&self, function: &Identity) -> Result<bool, Status> {
+        match self.demand.is_active(function, Instant::now()) {
+            true => Ok(true),
+            false => self.knows_all_calls().map(|()| false),
+        }
+    }
+
+    /// An error if there may be calls of which no message has come yet.
+    fn knows_all_calls(&self) -> Result<(), Status> {
+        let unknown = |why: &str| Status::unavailable(format!("calls are not known: {why}"));
+        let session = self.link.session_now().map_err(|error| unknown(&error.to_string()))?;
+        if session.since.elapsed() < BELIEVED {
+            return Err(unknown("the operator has just connected to Redis"));
+        }
+        Ok(())
     }
 }
 
@@ -91,26 +128,27 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
         let function = function(request.get_ref())?;
-        let result = self.demand.is_active(&function, Instant::now());
+        let result = self.is_active(&function)?;
         Ok(Response::new(IsActiveResponse { result }))
     }
 
-    /// Tells whether the function is active now, and each change.
+    /// Tells whether the function is active now, and each change, as far as it is known.
     async fn stream_is_active(
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let function = function(request.get_ref())?;
-        let (demand, changes) = (Arc::clone(&self.demand), self.demand.changes());
+        let (scaler, changes) = (self.clone(), self.demand.changes());
         let stream = futures_util::stream::unfold(
-            (demand, changes, None),
-            move |(demand, mut changes, told)| {
+            (scaler, changes, None),
+            move |(scaler, mut changes, told)| {
                 let function = function.clone();
                 async move {
                     loop {
-                        let result = demand.is_active(&function, Instant::now());
-                        if told != Some(result) {
-                            let next = (demand, changes, Some(result));
+                        if let Ok(result) = scaler.is_active(&function)
+                            && told != Some(result)
+                        {
+                            let next = (scaler, changes, Some(result));
                             return Some((Ok(IsActiveResponse { result }), next));
                         }
                         let changed = tokio::time::timeout(CHECK_EVERY, changes.changed()).await;
@@ -150,7 +188,9 @@ impl ExternalScaler for Scaler {
     ) -> Result<Response<GetMetricsResponse>, Status> {
         let object = request.get_ref().scaled_object_ref.as_ref();
         let object = object.ok_or_else(|| Status::invalid_argument("no ScaledObject"))?;
-        let calls = self.demand.calls(&function(object)?, Instant::now());
+        let function = function(object)?;
+        self.knows_all_calls()?;
+        let calls = self.demand.calls(&function, Instant::now());
         // More calls than a cluster can have are as good as any other large number.
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         let value = MetricValue {

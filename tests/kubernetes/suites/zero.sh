@@ -1,4 +1,4 @@
-# Functions that calls start (`scale.min: 0`), with a real KEDA: from zero to the first answer, back to zero after the
+# Functions started on demand (`scale.min: 0`), with a real KEDA: from zero to the first answer, back to zero after the
 # cooldown, no call lost when the last pod goes under load, and what is said without KEDA. Only by its name, because
 # KEDA's build (images.sh) takes 15 minutes. ROUNDS: how often it goes from zero to the first answer.
 
