@@ -122,7 +122,7 @@ advisories: setup-lint ## Known vulnerabilities of all dependencies (clones a da
 	@scripts/deny.sh advisories
 
 arm64: setup-lint ## Type-check everything for 64-bit ARM
-	@scripts/arm64.sh
+	@scripts/arm64.sh --all
 
 miri: setup-lint ## Undefined behaviour in the guest SDK
 	@scripts/miri.sh

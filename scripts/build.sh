@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs of a node side by side: the runtime, `cwasi`, and wasmtime's compiler.
 #
-#   build.sh [--release] [--wasmedge] [--static | --target TARGET] [--without-compiler] [-p PACKAGE…]
+#   build.sh [--release] [--wasmedge] [--static | --target TARGET] [--runtime-only] [-p PACKAGE…]
 #   build.sh [--release] [--static | --target TARGET] --only PACKAGE
 #
 #   --release    optimized, into target/release; without it into target/debug
@@ -9,8 +9,8 @@
 #   --static     programs that need no library of the machine that they run on: target/ARCH-unknown-linux-musl/PROFILE
 #   --target     for another architecture: target/TARGET/PROFILE. aarch64-unknown-linux-musl: static programs for 64-bit
 #                ARM (setup.sh --arm64)
-#   --without-compiler
-#                all but wasmtime's compiler, which takes as long as the others
+#   --runtime-only
+#                neither `cwasi` nor wasmtime's compiler, which take longer than the runtime
 #   -p PACKAGE   a package of the root workspace besides, such as the test bed's
 #   --only PACKAGE
 #                nothing but the program of this package, which has its name: the operator's image needs no other
@@ -24,7 +24,7 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/static.sh"
 cd "$CHECKOUT"
 
-options=() packages=() profile=debug target='' has_wasmedge='' has_compiler=yes only=''
+options=() packages=() profile=debug target='' has_wasmedge='' runtime_only='' only=''
 while [ $# -gt 0 ]; do
     case $1 in
     --release)
@@ -40,7 +40,7 @@ while [ $# -gt 0 ]; do
         target=${2:?--target wants a target of Rust}
         shift
         ;;
-    --without-compiler) has_compiler='' ;;
+    --runtime-only) runtime_only=yes ;;
     -p)
         packages+=(-p "${2:?-p wants a package}")
         shift
@@ -49,7 +49,7 @@ while [ $# -gt 0 ]; do
         only=${2:?--only wants a package}
         shift
         ;;
-    *) die "unknown argument $1: use --release, --static, --target TARGET, --wasmedge, --without-compiler, -p PACKAGE or --only PACKAGE" ;;
+    *) die "unknown argument $1: use --release, --static, --target TARGET, --wasmedge, --runtime-only, -p PACKAGE or --only PACKAGE" ;;
     esac
     shift
 done
@@ -68,12 +68,14 @@ fi
 if [ -n "${CWASI_BUILD_WITH_TESTS:-}" ] && [ "${#options[@]}" = 0 ]; then
     cargo build --workspace --bins --tests
 else
-    cargo build "${options[@]}" --bins -p cwasi -p cwasi-cli "${packages[@]}"
+    [ -n "$runtime_only" ] || packages+=(-p cwasi-cli)
+    cargo build "${options[@]}" --bins -p cwasi "${packages[@]}"
 fi
 if [[ $target == *-musl ]]; then
-    static_check "$programs"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi}
+    static_check "$programs"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox}
+    [ -n "$runtime_only" ] || static_check "$programs/cwasi"
 fi
-[ -n "$has_compiler" ] || exit 0
+[ -z "$runtime_only" ] || exit 0
 cargo build "${options[@]}" --manifest-path compiler/Cargo.toml --target-dir "$TARGET_DIR/compiler"
 compiler=$TARGET_DIR/compiler/${programs#"$TARGET_DIR"/}/cwasi-compiler
 [[ $target != *-musl ]] || static_check "$compiler"

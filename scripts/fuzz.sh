@@ -2,6 +2,7 @@
 # Fuzz targets (fuzz/): whatever reads what another process, an image or Redis wrote.
 #
 #   fuzz.sh SECONDS [TARGET…]  each target (or these) for so long, as many at a time as there are processors
+#   fuzz.sh replay             each target once with each input of the checkout, without a build: scripts/test.sh
 #   fuzz.sh seeds              writes fuzz/corpus again
 #
 # A target begins with the inputs of fuzz/corpus, of fuzz/regressions (what once broke it) and of earlier runs
@@ -23,7 +24,8 @@ cd "$CHECKOUT/fuzz"
 
 build() {
     say "building the fuzz targets"
-    PATH=$TOOLS_DIR/bin:$PATH cargo fuzz build --dev --sanitizer none --target "$host" --target-dir "$TARGET_DIR/fuzz"
+    # Twice the inputs a second of an unoptimized build, which takes as long to make.
+    PATH=$TOOLS_DIR/bin:$PATH CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo fuzz build --dev --sanitizer none --target "$host" --target-dir "$TARGET_DIR/fuzz"
 }
 
 # One target; its last lines are shown when it fails, one line with figures when it does not.
@@ -48,20 +50,34 @@ run() {
     fi
 }
 
+# Those programs know nothing of coverage, and were built with the tests.
+replay() {
+    local target=$1 inputs=()
+    mapfile -t inputs < <(find "corpus/$target" "regressions/$target" -type f 2>/dev/null)
+    TMPDIR=$2 "$TARGET_DIR/debug/$target" "${inputs[@]}" >"$2/$target.log" 2>&1 || {
+        tail -n 40 "$2/$target.log" >&2
+        return 1
+    }
+}
+
 if [ "${1:-}" = seeds ]; then
     build
     exec "$built/seeds" corpus
 fi
+mapfile -t targets < <(basename -s .rs fuzz_targets/*.rs)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+if [ "${1:-}" = replay ]; then
+    for target in "${targets[@]}"; do
+        replay "$target" "$scratch" || die "$target fails with an input of fuzz/corpus or fuzz/regressions"
+    done
+    exit
+fi
 seconds=${1:?usage: fuzz.sh SECONDS [TARGET…]}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || die "$seconds is no number of seconds"
 shift
-if [ $# = 0 ]; then
-    mapfile -t targets < <(basename -s .rs fuzz_targets/*.rs)
-    set -- "${targets[@]}"
-fi
+[ $# -gt 0 ] || set -- "${targets[@]}"
 build
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 say "fuzzing $# targets, $seconds s each"
 export -f run
 export built TARGET_DIR INPUT_SECONDS MEMORY_MIB

@@ -51,6 +51,8 @@ missing_packages() {
         # Tests read our units with it.
         command -v systemd-analyze >/dev/null || echo systemd
         [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
+        # libFuzzer
+        command -v c++ >/dev/null || echo g++
     fi
     [ -z "$wants_video$wants_tests" ] || command -v ffmpeg >/dev/null || echo ffmpeg
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates

@@ -9,10 +9,10 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
 cd "$CHECKOUT"
 
-# Wasmtime's compiler is that of the other tests: a second one takes as long to build as all else here.
+# The command and wasmtime's compiler are those of the other tests: second ones take twice as long to build as the runtime.
 if [ "${1-}" = --static ]; then
     source "$CHECKOUT/scripts/static.sh"
-    "$CHECKOUT/scripts/build.sh" --static --without-compiler
+    "$CHECKOUT/scripts/build.sh" --static --runtime-only
     say "testing static programs"
     export CWASI_TEST_PROGRAMS=$STATIC_PROGRAMS/debug
     cargo test --workspace --test e2e_calls
@@ -37,5 +37,7 @@ done
 say "testing the runtime"
 # All targets, also after a failure: one run names everything that fails.
 cargo test --workspace --no-fail-fast
+say "the fuzz targets' inputs"
+"$CHECKOUT/scripts/fuzz.sh" replay
 say "testing workers, their sandbox and the modes with the other engine"
 CWASI_TEST_ENGINE=wasmedge cargo test --workspace --test worker_life --test sandbox --test conformance

@@ -1,7 +1,7 @@
 # The cargo workspaces of the checkout that are not the root one. Sourced.
 #
-# Guests have their own: they are built for wasm32-wasip1, with a lock file of their own. So have the fuzz targets, which
-# are built with coverage, and wasmtime's compiler (compiler/Cargo.toml says why).
+# Guests have their own: they are built for wasm32-wasip1, with a lock file of their own. So has wasmtime's compiler
+# (compiler/Cargo.toml says why).
 
 GUEST_TARGET=wasm32-wasip1
 
@@ -15,7 +15,7 @@ guest_target() {
 
 workspaces() {
     local folder
-    for folder in compiler fuzz guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
+    for folder in compiler guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
         if grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml"; then echo "$folder"; fi
     done
 }
