@@ -2,7 +2,7 @@
 # Fuzz targets (fuzz/): whatever reads what another process, an image or Redis wrote.
 #
 #   fuzz.sh SECONDS [TARGET…]  each target (or these) for so long, as many at a time as there are processors
-#   fuzz.sh replay             each target once with each input of the checkout, without a build: scripts/test.sh
+#   fuzz.sh replay             each target once with each input of the checkout, or some random ones, without a build
 #   fuzz.sh seeds              writes fuzz/corpus again
 #
 # A target begins with the inputs of fuzz/corpus, of fuzz/regressions (what once broke it) and of earlier runs
@@ -17,6 +17,8 @@ source "$CHECKOUT/scripts/tools.sh"
 # Longest that one input may take, in seconds, and most memory of a target, in MiB.
 INPUT_SECONDS=60
 MEMORY_MIB=2048
+# Of a target without inputs in the checkout, when all are replayed.
+RANDOM_INPUTS=10000
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 built=$TARGET_DIR/fuzz/$host/debug
@@ -54,6 +56,8 @@ run() {
 replay() {
     local target=$1 inputs=()
     mapfile -t inputs < <(find "corpus/$target" "regressions/$target" -type f 2>/dev/null)
+    # Some need no first inputs.
+    [ "${#inputs[@]}" -gt 0 ] || inputs=(-seed=1 "-runs=$RANDOM_INPUTS")
     TMPDIR=$2 "$TARGET_DIR/debug/$target" "${inputs[@]}" >"$2/$target.log" 2>&1 || {
         tail -n 40 "$2/$target.log" >&2
         return 1
