@@ -6,6 +6,7 @@ VIDEO ?=
 CASE ?=
 BASE ?=
 RUNS ?=
+REPEATS ?=
 ENGINE ?=
 TEST ?=
 TARGET ?=
@@ -20,7 +21,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines bench-kubernetes screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -78,6 +79,10 @@ operator-image: ## The image of deploy/kubernetes/operator.yaml: target/cwasi-op
 
 manifests: ## The plain manifests of deploy/kubernetes from the chart, by Helm, which the first run builds
 	@scripts/chart.sh write
+
+bench-kubernetes: setup-tests setup-static ## Starts as pods beside native images on the test cluster, REPEATS=n (100): target/bench-kubernetes
+	@scripts/setup.sh --languages
+	@PROFILE=release REPEATS=$(or $(REPEATS),100) scripts/kubernetes.sh bench
 
 test-chart: ## The chart deploy/helm/cwasi: what it makes, what it refuses
 	@scripts/chart.sh check

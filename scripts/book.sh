@@ -17,6 +17,7 @@ rm -rf "$COPY" "$BOOK"
 mkdir -p "$COPY"
 # Every page, and what pages link to beside pages.
 cp --parents -r ./*.md docs guest-sdk/rust/README.md tests/guests/README.md third_party/README.md workflows/hello \
+    workflows/functions/README.md \
     workflows/vehicle-paths/{README.md,workflow.yaml} abi/src/lib.rs deploy/{grafana,helm,kubernetes,systemd} "$COPY"
 # The table of contents lies in docs/, the copy's root is the repository's.
 sed -E 's#\]\(\.\./#](#; t; s#\]\(#](docs/#' docs/SUMMARY.md >"$COPY/SUMMARY.md"

@@ -5,6 +5,7 @@
 #   kubernetes.sh NAME…     these cases; without a name, all of them
 #   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
 #   kubernetes.sh zero      functions at zero, with KEDA, only by this name: KEDA's build takes 15 minutes
+#   kubernetes.sh bench     starts of functions beside native images, only by this name: target/bench-kubernetes
 #   kubernetes.sh --shell   a shell beside the cluster, with `kubectl` and `on NODE COMMAND…`
 #
 # The first run unpacks etcd, CNI plugins, iptables and Go from Debian below .cwasi/, and builds Kubernetes from its Go
@@ -86,6 +87,7 @@ build_images
 [[ ! " ${cases[*]} " =~ " "(edges|video|zero)" " ]] || build_redis
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
 [[ " ${cases[*]} " != *" zero "* ]] || build_keda
+[[ " ${cases[*]} " != *" bench "* ]] || build_functions
 if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"
     stop_cluster

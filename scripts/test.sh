@@ -22,6 +22,7 @@ if [ "${1-}" = --static ]; then
 fi
 
 "$CHECKOUT/scripts/guests.sh"
+"$CHECKOUT/scripts/functions.sh"
 say "building the runtime, the test bed and the tests"
 CWASI_BUILD_WITH_TESTS=yes "$CHECKOUT/scripts/build.sh"
 [ "${1-}" != --build ] || exit 0

@@ -98,6 +98,18 @@ build_video() {
     image footage localhost/footage:demo "${files[@]}"
 }
 
+# The functions of workflows/functions: modules, and native servers.
+build_functions() {
+    local name built=$TARGET_DIR/functions
+    "$CHECKOUT/scripts/functions.sh" --static
+    cargo build --manifest-path "$CHECKOUT/Cargo.toml" -p cwasi-bench-kubernetes
+    for name in "$built"/*.wasm; do
+        name=$(basename "$name" .wasm)
+        image "function-$name-ours" "localhost/function-$name:ours" --file "$built/$name.wasm:/m.wasm" --entrypoint /m.wasm
+        image "function-$name-native" "localhost/function-$name:native" --file "$built/$name:/server" --entrypoint /server
+    done
+}
+
 # KEDA's operator, built from its Go module with the Go that it names, which Debian's Go fetches; and its kinds.
 KEDA_VERSION=$(sed -nE 's/^require github.com\/kedacore\/keda\/v2 (v[0-9.]+)$/\1/p' "$KUBERNETES_DIR/keda/go.mod")
 KEDA_CRDS=$PROGRAMS/keda-crds

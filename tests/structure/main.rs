@@ -74,6 +74,7 @@ const SOLE_USERS: [(&str, &[&str]); 11] = [
 /// Folders of sources outside of `src`.
 const OTHER_SOURCES: [&str; 9] = [
     "abi/src",
+    "benches/kubernetes/src",
     "benches/protocol/src",
     "benches/src",
     "cli/src",

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds the nine functions of workflows/functions: target/functions/NAME.wasm, and the native server
+# target/functions/NAME of the same source. `functions.sh --static` builds servers that need no library (setup.sh
+# --static): images of them have nothing else.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/go.sh"
+source "$CHECKOUT/scripts/static.sh"
+OUT=$TARGET_DIR/functions
+native=() servers=$OUT/cargo/release
+if [ "${1-}" = --static ]; then
+    native=(--target "$STATIC_TARGET") servers=$OUT/cargo/$STATIC_TARGET/release
+fi
+mkdir -p "$OUT"
+
+say "building the nine functions: components and native servers in Rust"
+cd "$CHECKOUT/workflows/functions"
+cargo build --release --workspace --exclude function --lib --target wasm32-wasip2 --target-dir "$OUT/cargo"
+cargo build --release --workspace --bins "${native[@]}" --target-dir "$OUT/cargo"
+for name in fuzzysearch n-body prime-numbers user-manager whatlang; do
+    library=${name//-/_}
+    [ "$name" != whatlang ] || library=whatlang_function
+    ln -f "$OUT/cargo/wasm32-wasip2/release/$library.wasm" "$OUT/$name.wasm"
+    ln -f "$servers/$name-server" "$OUT/$name"
+done
+
+say "building the nine functions: modules and native servers in Go"
+go_environment "$STATE_DIR/functions-go"
+for name in aes float-operation linear-equations matmul; do
+    GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags='-s -w' -buildmode=c-shared -o "$OUT/$name.wasm" "./$name"
+    go build -trimpath -ldflags='-s -w' -o "$OUT/$name" "./$name"
+done
