@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 
 /// Most functions of a workflow, which bounds what CEL's rules cost.
 const FUNCTIONS_MAX: u32 = 256;
+/// Most services of a workflow.
+const SERVICES_MAX: u32 = 64;
 /// Longest text in bytes; longest mapping and list.
 const TEXT_MAX: u32 = 4096;
 const ENTRIES_MAX: u32 = 256;
@@ -72,6 +74,17 @@ fn schema() -> Value {
         "names of functions are lower-case letters, digits and `-`, at most 42",
     )]);
     functions["additionalProperties"]["x-kubernetes-validations"] = function_rules();
+    let services = &mut spec["properties"]["services"];
+    services["maxProperties"] = json!(SERVICES_MAX);
+    services["x-kubernetes-validations"] = json!([rule(
+        "self.all(name, name.matches('^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$'))",
+        "names of services are lower-case letters, digits and `-`, first a letter, at most 42",
+    )]);
+    services["additionalProperties"]["properties"]["health"]["x-kubernetes-validations"] =
+        json!([rule(
+            "!(has(self.command) && has(self.http))",
+            "keep one of `command` and `http`",
+        )]);
     json!({
         "type": "object",
         "description": "Functions of WebAssembly that call each other: docs/workflow.md",
@@ -133,7 +146,7 @@ fn property(field: &Field) -> Value {
     let anything = json!({ "x-kubernetes-preserve-unknown-fields": true });
     let mut schema = match field.kind {
         FieldType::Text if matches!(field.name, "trace") => anything,
-        FieldType::Text if matches!(field.name, "http" | "parts") => scalar,
+        FieldType::Text if matches!(field.name, "http" | "parts" | "user") => scalar,
         FieldType::Size => scalar,
         FieldType::Text | FieldType::Duration | FieldType::MountTarget | FieldType::Folder => text,
         FieldType::Number(min, max) => {
@@ -175,30 +188,13 @@ fn described(field: &Field) -> String {
 
 fn status() -> Value {
     let text = json!({ "type": "string" });
-    let count = json!({ "type": "integer", "format": "int32" });
     json!({
         "type": "object",
         "properties": {
             "observedGeneration": { "type": "integer", "format": "int64" },
             "readyFunctions": text,
-            "functions": {
-                "type": "array",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-                "items": {
-                    "type": "object",
-                    "required": ["name"],
-                    "properties": {
-                        "name": text,
-                        "workload": text,
-                        "image": text,
-                        "imageDigest": text,
-                        "replicas": count,
-                        "readyReplicas": count,
-                        "endpoint": text,
-                    },
-                },
-            },
+            "functions": workload_statuses(),
+            "services": workload_statuses(),
             "local": text,
             "edges": {
                 "type": "array",
@@ -222,6 +218,30 @@ fn status() -> Value {
                         "message": text,
                     },
                 },
+            },
+        },
+    })
+}
+
+/// Objects of functions or services.
+fn workload_statuses() -> Value {
+    let text = json!({ "type": "string" });
+    let count = json!({ "type": "integer", "format": "int32" });
+    json!({
+        "type": "array",
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+        "items": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": text,
+                "workload": text,
+                "image": text,
+                "imageDigest": text,
+                "replicas": count,
+                "readyReplicas": count,
+                "endpoint": text,
             },
         },
     })

@@ -3,7 +3,8 @@
 //! - [`crd`]: the CustomResourceDefinition, from the fields of the workflow file; [`resource`]: the kind and its status,
 //!   which clients share.
 //! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan.
-//! - [`observe`]: what the cluster has of it; [`conditions`]: what the status says about that.
+//! - [`observe`]: what the cluster has of it; [`conditions`]: what the status says about that; `workload_status`: of
+//!   single workloads; `service_status`: of services.
 //! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
 //! - [`reconcile`]: applies, prunes, writes the status; [`publish`]: a part of the status; [`endpoints`]: metrics and
 //!   probes.
@@ -23,5 +24,7 @@ pub mod plan;
 pub mod publish;
 pub mod reconcile;
 pub mod scaler;
+mod service_status;
+mod workload_status;
 
 pub use cwasi_operator_api::resource;

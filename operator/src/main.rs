@@ -17,7 +17,7 @@ use cwasi_operator::resource::Workflow;
 use cwasi_operator::scaler::Scaler;
 use cwasi_operator::scaler::announcer::announce;
 use futures_util::StreamExt as _;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -186,6 +186,7 @@ async fn control(
     let reconciled = controller
         .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
         .owns(api::<Deployment>(client, scope), selected.clone())
+        .owns(api::<StatefulSet>(client, scope), selected.clone())
         .owns(api::<Job>(client, scope), selected.clone())
         .owns(api::<CronJob>(client, scope), selected.clone())
         .owns(api::<Service>(client, scope), selected.clone())

@@ -1,6 +1,6 @@
 //! What a cluster has of one Workflow.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
@@ -12,6 +12,7 @@ use crate::objects::{self, Object, names};
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     pub deployments: Vec<Deployment>,
+    pub stateful_sets: Vec<StatefulSet>,
     pub jobs: Vec<Job>,
     pub cron_jobs: Vec<CronJob>,
     pub pods: Vec<Pod>,
@@ -53,6 +54,9 @@ impl Observed {
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
         let mut deployments = deployments.list(&selected).await?.items;
         deployments.retain(|it| is_own("Deployment", it.name_any()));
+        let stateful_sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+        let mut stateful_sets = stateful_sets.list(&selected).await?.items;
+        stateful_sets.retain(|it| is_own("StatefulSet", it.name_any()));
         let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
         let mut jobs = jobs.list(&selected).await?.items;
         jobs.retain(|it| is_own("Job", it.name_any()));
@@ -61,7 +65,7 @@ impl Observed {
         cron_jobs.retain(|it| is_own("CronJob", it.name_any()));
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let pods = pods.list(&selected).await?.items;
-        Ok(Self { deployments, jobs, cron_jobs, pods, objects, has_keda })
+        Ok(Self { deployments, stateful_sets, jobs, cron_jobs, pods, objects, has_keda })
     }
 
     /// True if the Workflow has this object.
@@ -75,6 +79,11 @@ impl Observed {
     #[must_use]
     pub fn deployment(&self, name: &str) -> Option<&Deployment> {
         self.deployments.iter().find(|it| it.name_any() == name)
+    }
+
+    #[must_use]
+    pub fn stateful_set(&self, name: &str) -> Option<&StatefulSet> {
+        self.stateful_sets.iter().find(|it| it.name_any() == name)
     }
 
     #[must_use]
@@ -93,6 +102,13 @@ impl Observed {
             function
                 .is_none_or(|name| pod.labels().get(names::FUNCTION).is_some_and(|it| it == name))
         })
+    }
+
+    /// Pods of a service.
+    pub fn pods_of_service<'a>(&'a self, service: &'a str) -> impl Iterator<Item = &'a Pod> {
+        self.pods
+            .iter()
+            .filter(move |pod| pod.labels().get(names::SERVICE).is_some_and(|it| it == service))
     }
 }
 

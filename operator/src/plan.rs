@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 
 use cwasi_config::FunctionSpec;
+use cwasi_operator_api::names;
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 use cwasi_workflow::document::Problem;
+use cwasi_workflow::services::{Address, SHARED_HOST, Service};
 use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Source};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::resource::Workflow;
@@ -31,6 +33,8 @@ pub struct Plan {
     /// Edges for which the file says where their functions are.
     pub placed_edges: Vec<PlacedEdge>,
     pub functions: Vec<PlannedFunction>,
+    /// Services that functions use.
+    pub services: Vec<PlannedService>,
     /// Merged into every pod template.
     pub template: PodTemplateSpec,
     /// Digest of the whole spec.
@@ -59,6 +63,14 @@ pub struct PlannedFunction {
     pub placed_for: String,
 }
 
+/// A backend of functions.
+#[derive(Clone, Debug)]
+pub struct PlannedService {
+    pub service: Service,
+    /// Merged into its pod's template.
+    pub template: PodTemplateSpec,
+}
+
 impl Plan {
     /// Reads a Workflow.
     ///
@@ -71,7 +83,7 @@ impl Plan {
             "metadata": { "name": resource.name_any() },
             "spec": resource.spec.fields,
         });
-        let workflow = cwasi_workflow::Workflow::from_object(&object).map_err(|problems| {
+        let mut workflow = cwasi_workflow::Workflow::from_object(&object).map_err(|problems| {
             problems.into_iter().map(|Problem { text, .. }| text).collect::<Vec<_>>()
         })?;
         let mut faults = Vec::new();
@@ -81,6 +93,7 @@ impl Plan {
             );
         }
         let raw = &resource.spec.fields;
+        let services = services(&mut workflow, raw, &mut faults);
         let template = pod_template(raw.get("podTemplate"), "spec.podTemplate", &mut faults);
         let images: BTreeMap<String, String> = workflow
             .functions
@@ -128,6 +141,7 @@ impl Plan {
             may_move: workflow.may_move,
             placed_edges: workflow.placed_edges,
             functions,
+            services,
             template,
             revision: revision(&json!(raw)),
         };
@@ -185,6 +199,41 @@ impl Plan {
     }
 }
 
+/// The services that functions use, whose addresses the functions get.
+fn services(
+    workflow: &mut cwasi_workflow::Workflow,
+    raw: &Map<String, Value>,
+    faults: &mut Vec<String>,
+) -> Vec<PlannedService> {
+    let is_pod = workflow.placement == Placement::Pod;
+    if is_pod {
+        faults.extend(workflow.port_problems().into_iter().map(|problem| problem.text));
+    }
+    let name = workflow.name.clone();
+    workflow.connect(|service| {
+        let host = if is_pod {
+            SHARED_HOST.to_owned()
+        } else {
+            names::object(&name, Some(&service.name))
+        };
+        Address { host, port: service.port }
+    });
+    let mut planned = Vec::new();
+    for service in workflow.used_services() {
+        let path = format!("spec.services.{}", service.name);
+        if is_pod && service.storage.is_some() {
+            faults.push(format!(
+                "{path}.storage: placement.policy pod has one pod for all, which keeps nothing: use policy node"
+            ));
+        }
+        check_name(&workflow.name, &service.name, &path, faults);
+        let own = raw.get("services").and_then(|all| all.get(&service.name)?.get("podTemplate"));
+        let template = pod_template(own, &format!("{path}.podTemplate"), faults);
+        planned.push(PlannedService { service: service.clone(), template });
+    }
+    planned
+}
+
 /// What callers' shims know of a function that may have no pod.
 fn announcement(resource: &Workflow, function: &str, parsed: &FunctionSpec) -> Location {
     Location {
@@ -239,7 +288,11 @@ fn check(workflow: &str, function: &Function, path: &str, faults: &mut Vec<Strin
             "{path}: names of functions are lower-case letters, digits and `-` in a cluster"
         ));
     }
-    let name = format!("{workflow}-{}", function.name);
+    check_name(workflow, &function.name, path, faults);
+}
+
+fn check_name(workflow: &str, name: &str, path: &str, faults: &mut Vec<String>) {
+    let name = names::object(workflow, Some(name));
     if name.len() > NAME_MAX {
         faults
             .push(format!("{path}: the name {name} is longer than {NAME_MAX} bytes: shorten one"));

@@ -18,6 +18,7 @@ use crate::objects::{self, Facilities, Object, names};
 use crate::observe::Observed;
 use crate::plan::Plan;
 use crate::resource::{Workflow, WorkflowStatus};
+use crate::service_status::replicas_of_service;
 use crate::{placement, publish};
 
 /// A look without a cause, for what no watch tells.
@@ -121,10 +122,12 @@ async fn apply_all(
     observed: &Observed,
 ) -> kube::Result<Vec<Trouble>> {
     let mut refused = Vec::new();
-    let may_start = plan.placement == Placement::Pod || secondaries_run(plan, observed);
+    let may_start = plan.placement == Placement::Pod
+        || secondaries_run(plan, observed) && services_run(plan, observed);
     for object in wanted {
         let exists = observed.has(object);
-        // A Job runs once: what there is stays as it is, and a new one waits for the functions that it may call.
+        // A Job runs once: what there is stays as it is, and a new one waits for the functions that it may call, and
+        // for services.
         if object.resource.kind == "Job" && (exists || !may_start) {
             continue;
         }
@@ -151,6 +154,11 @@ fn secondaries_run(plan: &Plan, observed: &Observed) -> bool {
         let status = observed.deployment(&name).and_then(|it| it.status.as_ref());
         status.and_then(|it| it.available_replicas).is_some_and(|available| available > 0)
     })
+}
+
+fn services_run(plan: &Plan, observed: &Observed) -> bool {
+    let all = plan.services.iter();
+    all.map(|it| replicas_of_service(plan, it, observed)).all(|(_, ready)| ready > 0)
 }
 
 /// Applies one object; a name that something else has is a trouble.

@@ -25,7 +25,7 @@ fn objects_are_the_golden_files() {
     let is_updating = std::env::var_os("UPDATE_GOLDEN").is_some();
     let facilities =
         Facilities { has_keda: true, scaler: Some("cwasi-operator.cwasi-system.svc:9091".into()) };
-    for name in ["shop", "pod", "spread", "placed-edges", "zero"] {
+    for name in ["shop", "pod", "spread", "placed-edges", "zero", "services", "services-pod"] {
         let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
         let plan = Plan::read(&read(&text)).unwrap();
         let objects: Vec<String> = objects::build(&plan, &facilities)
@@ -159,6 +159,31 @@ fn one_pod_has_one_schedule_and_no_autoscaler() {
         said.contains("spec.functions.three.scale: placement.policy pod has one pod"),
         "{said}"
     );
+}
+
+#[test]
+fn a_service_has_a_place_of_its_own() {
+    let said = faults(
+        r#"
+  placement: {policy: pod}
+  services:
+    db: {image: "i:1", port: 5432, storage: {path: /data}}
+    queue: {image: "i:1", port: 5432, podTemplate: {spec: {container: []}}}
+    a-name-that-is-rather-long-for-an-object-of-kubernetes: {image: "i:1", port: 1}
+    unused: {image: "i:1", port: 5432}
+  functions:
+    one: {image: "i:1", uses: [db, queue, a-name-that-is-rather-long-for-an-object-of-kubernetes]}
+"#,
+    );
+    for part in [
+        "spec.services.db.storage: placement.policy pod has one pod for all, which keeps nothing: use policy node",
+        "service queue: service db has the port 5432 in the network that both share",
+        "spec.services.queue.podTemplate.spec has the unknown field `container`",
+        "w-a-name-that-is-rather-long-for-an-object-of-kubernetes is longer than 52 bytes",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    assert!(!said.contains("unused"), "{said}");
 }
 
 /// A Job's name changes with what the user said, and with nothing else.

@@ -37,6 +37,11 @@ impl Cluster {
 
     /// Writes the Workflow's functions.
     fn write(&self, functions: Value) {
+        self.write_with(functions, json!({}));
+    }
+
+    /// Writes the Workflow's functions and services.
+    fn write_with(&self, functions: Value, services: Value) {
         let before = self.api.get(WORKFLOW);
         let generation =
             before.as_ref().map_or(1, |it| it["metadata"]["generation"].as_i64().unwrap() + 1);
@@ -44,7 +49,7 @@ impl Cluster {
             "apiVersion": "cwasi.dev/v1alpha1",
             "kind": "Workflow",
             "metadata": { "name": "hello", "namespace": "n", "uid": "u1", "generation": generation },
-            "spec": { "functions": functions },
+            "spec": { "functions": functions, "services": services },
             "status": before.map(|it| it["status"].clone()).unwrap_or(Value::Null),
         }));
     }
@@ -103,6 +108,56 @@ async fn a_job_waits_for_the_functions_that_it_may_call() {
     assert_eq!(cluster.jobs(), jobs);
     let requests = cluster.api.requests();
     assert!(!requests.iter().any(|it| it.starts_with("PATCH /apis/batch")), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_job_waits_for_services_but_deployments_do_not() {
+    const CACHE: &str = "/apis/apps/v1/namespaces/n/deployments/hello-cache";
+    const DB: &str = "/apis/apps/v1/namespaces/n/statefulsets/hello-db";
+    let cluster = Cluster::new(json!({}));
+    let functions = json!({
+        "greeter": { "image": "i:1", "role": "secondary", "uses": ["cache"] },
+        "hello": { "image": "i:1", "uses": ["db"] },
+    });
+    let service = json!({ "image": "s:1", "port": 6379 });
+    let mut stored = service.clone();
+    stored["storage"] = json!({ "path": "/data" });
+    cluster.write_with(functions.clone(), json!({ "cache": service, "db": stored, "spare": service }));
+    cluster.reconcile().await;
+    for path in [CACHE, DB, DEPLOYMENT] {
+        assert!(cluster.api.get(path).is_some(), "{path}");
+    }
+    let services = cluster.api.below("/api/v1/namespaces/n/services/");
+    assert_eq!(services, ["cache", "db"].map(|name| format!("/api/v1/namespaces/n/services/hello-{name}")));
+    cluster.run_pods();
+    cluster.reconcile().await;
+    assert_eq!(cluster.jobs(), [""; 0]);
+    assert_eq!(cluster.condition("Ready"), ("False".to_owned(), "Waiting".to_owned()));
+    let runs = |path: &str, status: Value| {
+        let mut object = cluster.api.get(path).unwrap();
+        object["status"] = status;
+        cluster.api.put(path, object);
+    };
+    runs(CACHE, json!({ "updatedReplicas": 1, "availableReplicas": 1 }));
+    cluster.reconcile().await;
+    assert_eq!(cluster.jobs(), [""; 0]);
+    let revision = "hello-db-1";
+    runs(DB, json!({ "replicas": 1, "readyReplicas": 1, "currentRevision": revision, "updateRevision": revision }));
+    cluster.reconcile().await;
+    assert_eq!(cluster.jobs().len(), 1);
+    let status = cluster.api.get(WORKFLOW).unwrap()["status"].clone();
+    let (cache, db) = (&status["services"][0], &status["services"][1]);
+    assert_eq!((&cache["workload"], &cache["readyReplicas"]), (&json!("Deployment/hello-cache"), &json!(1)));
+    assert_eq!((&db["workload"], &db["endpoint"]), (&json!("StatefulSet/hello-db"), &json!("hello-db:6379")));
+    // Without a user it goes; with storage it is another object.
+    let functions = json!({ "greeter": { "image": "i:1", "role": "secondary", "uses": ["cache"] } });
+    cluster.write_with(functions, json!({ "cache": stored, "db": stored }));
+    cluster.reconcile().await;
+    assert_eq!(cluster.api.below("/apis/apps/v1/namespaces/n/deployments/"), [DEPLOYMENT]);
+    let sets = cluster.api.below("/apis/apps/v1/namespaces/n/statefulsets/");
+    assert_eq!(sets, ["/apis/apps/v1/namespaces/n/statefulsets/hello-cache"]);
+    let services = cluster.api.below("/api/v1/namespaces/n/services/");
+    assert_eq!(services, ["/api/v1/namespaces/n/services/hello-cache"]);
 }
 
 #[tokio::test]

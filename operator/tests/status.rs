@@ -215,3 +215,27 @@ fn a_wrong_spec_keeps_what_runs() {
     let again = of_faults(&faults, &after, 7);
     assert_eq!(again, after);
 }
+
+#[test]
+fn a_service_that_does_not_run_is_named_with_the_remedy() {
+    let file = FILE.replace("spec:\n", "spec:\n  services: {cache: {image: \"redis:7\", port: 6379}}\n");
+    let file = file.replace("hello: {image: \"localhost/hello:1\"}", "hello: {image: \"localhost/hello:1\", uses: [cache]}");
+    let plan = Plan::read(&serde_saphyr::from_str(&file).unwrap()).unwrap();
+    let pod = json!({
+        "metadata": {
+            "name": "hello-cache-x",
+            "labels": { "cwasi.dev/workflow": "hello", "cwasi.dev/service": "cache" },
+        },
+        "status": { "containerStatuses": [{
+            "name": "cache", "ready": false, "restartCount": 0, "image": "redis:7", "imageID": "",
+            "state": { "waiting": { "reason": "ImagePullBackOff", "message": "not found" } },
+        }] },
+    });
+    let observed = observed(&running(), &json!({ "succeeded": 1 }), &[pod]);
+    let status = of_plan(&plan, view(&observed, Vec::new()), &WorkflowStatus::default(), 7);
+    let message = "service cache: container cache of pod hello-cache-x: not found; check `image`, and \
+                   podTemplate.spec.imagePullSecrets";
+    assert_eq!(condition(&status, "Degraded"), ("True", "ImagePullBackOff", message));
+    assert_eq!(condition(&status, "Progressing").2, "not ready: hello (0 of 1), cache (0 of 1)");
+    assert_eq!(status.services[0].endpoint.as_deref(), Some("hello-cache:6379"));
+}

@@ -22,4 +22,4 @@ pub use compile::{CompileConfig, CompilerLimits};
 pub use engine::{DEFAULT_ENGINE, Engine};
 pub use logs::LogsConfig;
 pub use node::{NodeConfig, NodeConfigError};
-pub use values::{duration, name as function_name};
+pub use values::{duration, name as function_name, size};

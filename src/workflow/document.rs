@@ -167,6 +167,15 @@ impl Node {
         }
     }
 
+    /// The entry of a mapping with this key.
+    #[must_use]
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Map(entries) => entries.iter().find(|entry| entry.key == key),
+            Value::Null | Value::Text(_) | Value::List(_) => None,
+        }
+    }
+
     fn move_to_command_line(&mut self) {
         self.location = Location::CommandLine;
         match &mut self.value {

@@ -2,6 +2,7 @@
 //! the OCI configuration it becomes. The reader, the JSON Schema and the table of `docs/workflow.md` are made from it.
 
 mod placement;
+pub mod services;
 
 use cwasi_config::Engine;
 
@@ -98,6 +99,12 @@ pub const SPEC: &[Field] = &[
         Named(NODE),
         Inside,
         "other containerds than that of the command line, by their names",
+    ),
+    Field::new(
+        "services",
+        Named(services::SERVICE),
+        Inside,
+        "backends that functions need, such as a database, by their names",
     ),
     Field::new("placement", Object(PLACEMENT), Inside, "where a cluster puts the functions"),
     Field::new(
@@ -220,6 +227,12 @@ pub const FUNCTION: &[Field] = &[
         Map,
         Annotation("cwasi.embed"),
         "modules in this function's VM: the name that it imports or calls, and a function of this file or an image",
+    ),
+    Field::new(
+        "uses",
+        List,
+        Deployment("`NAME_SERVICE_HOST` and `NAME_SERVICE_PORT` in its environment, and a destination of `network`"),
+        "list of the services that it needs, which start before it; none",
     ),
     Field::new("trust", Text, Annotation("cwasi.trust"), "name of a trust group; none"),
     Field::new(

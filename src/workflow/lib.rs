@@ -3,6 +3,7 @@
 //! - [`document`]: YAML as a tree with locations.
 //! - [`fields`]: the table of fields; [`schema`]: what is generated from it.
 //! - `reader`: the tree, checked, as a [`Workflow`].
+//! - [`services`]: backends of functions, and how functions get their addresses.
 //! - [`nearest`]: words that a user may have meant; [`visible`]: others' texts in messages.
 //!
 //! Invariant: a [`Workflow`] has only annotations that the runtime's own parser accepts. Nothing here asks containerd
@@ -13,6 +14,7 @@ pub mod fields;
 pub mod nearest;
 mod reader;
 pub mod schema;
+pub mod services;
 pub mod visible;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::document::{Location, Problem};
+use self::services::{Address, SHARED_HOST, Service};
 
 /// Longest file in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -33,6 +36,8 @@ pub struct Workflow {
     pub name: String,
     /// The functions, in the file's order.
     pub functions: Vec<Function>,
+    /// Backends that functions need, in the file's order.
+    pub services: Vec<Service>,
     /// Other containerds than that of the command line, by name.
     pub nodes: BTreeMap<String, NodeSpec>,
     pub placement: Placement,
@@ -92,6 +97,8 @@ pub struct Function {
     /// True for the node's network instead of one of its own.
     pub host_network: bool,
     pub replicas: u32,
+    /// Names of the services that it needs.
+    pub uses: Vec<String>,
     /// Name of its node; `None` = the containerd of the command line.
     pub node: Option<String>,
     /// Modules in its VM: the name inside, and where the module is from.
@@ -191,6 +198,8 @@ pub struct Additions {
     pub set: Vec<(String, String)>,
     /// Sources of mounts by the mounts' names.
     pub inputs: Vec<(String, PathBuf)>,
+    /// Addresses of services that run already, by the services' names.
+    pub services: Vec<(String, Address)>,
 }
 
 /// A file that is no workflow.
@@ -229,7 +238,7 @@ impl fmt::Display for Problems<'_> {
 }
 
 impl Workflow {
-    /// Reads a file.
+    /// Reads a file. Its functions have the addresses that services have on a machine.
     ///
     /// # Errors
     /// All faults.
@@ -243,8 +252,13 @@ impl Workflow {
             return Err(fail(io::Error::other(format!("it is longer than {FILE_MAX} bytes"))));
         }
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, folder, additions)
-            .map_err(|problems| WorkflowError::Wrong { path: path.to_owned(), problems })
+        let mut workflow = Self::parse(&text, folder, additions)
+            .map_err(|problems| WorkflowError::Wrong { path: path.to_owned(), problems })?;
+        workflow.connect(|service| {
+            let shared = || Address { host: SHARED_HOST.to_owned(), port: service.port };
+            service.external.clone().unwrap_or_else(shared)
+        });
+        Ok(workflow)
     }
 
     /// Reads a file's text; its paths begin at `folder`.
@@ -258,7 +272,7 @@ impl Workflow {
             let path: Vec<&str> = path.split('.').collect();
             root.set(&path, node).map_err(|problem| vec![problem])?;
         }
-        reader::read(&root, folder, &additions.inputs)
+        reader::read(&root, folder, additions)
     }
 
     /// Reads an object of Kubernetes' API: JSON with the fields of a file.
@@ -267,7 +281,7 @@ impl Workflow {
     /// All faults.
     pub fn from_object(object: &serde_json::Value) -> Result<Self, Vec<Problem>> {
         let root = document::from_json(object).map_err(|problem| vec![problem])?;
-        reader::read(&root, Path::new(""), &[])
+        reader::read(&root, Path::new(""), &Additions::default())
     }
 
     #[must_use]

@@ -4,6 +4,7 @@ mod annotations;
 mod cluster;
 mod mounts;
 mod process;
+mod services;
 mod values;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use self::values::{Given, given};
 use crate::document::{Entry, Location, Node, Problem, Value};
 use crate::fields::{self, API_VERSION, KIND};
 use crate::nearest::nearest;
-use crate::{Embedded, Function, NodeSpec, Role, Source, Workflow};
+use crate::{Additions, Embedded, Function, NodeSpec, Role, Source, Workflow};
 
 /// The annotation that others of a fan-in need.
 const FAN_IN: &str = "cwasi.fan-in";
@@ -22,14 +23,15 @@ const FUNCTIONS_MAX: usize = 256;
 /// Keys of Kubernetes' metadata that are not read.
 const METADATA_OTHERS: [&str; 2] = ["labels", "annotations"];
 
-/// Reads the document. Paths begin at `folder`; `inputs` are sources of named mounts.
+/// Reads the document. Paths begin at `folder`.
 pub(super) fn read(
     root: &Node,
     folder: &Path,
-    inputs: &[(String, PathBuf)],
+    additions: &Additions,
 ) -> Result<Workflow, Vec<Problem>> {
+    let inputs = additions.inputs.as_slice();
     let mut reader = Reader { problems: Vec::new(), folder, inputs, mounts: Vec::new() };
-    let workflow = reader.workflow(root);
+    let workflow = reader.workflow(root, additions);
     reader.unused_inputs();
     reader.problems.sort();
     match workflow {
@@ -47,7 +49,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn workflow(&mut self, root: &Node) -> Option<Workflow> {
+    fn workflow(&mut self, root: &Node, additions: &Additions) -> Option<Workflow> {
         let (mut name, mut spec) = (None, None);
         let mut missing = vec!["apiVersion", "kind", "metadata", "spec"];
         let known = missing.clone();
@@ -68,19 +70,19 @@ impl Reader<'_> {
         let fields = self.fields(spec, "spec", fields::SPEC);
         let field = |name: &str| given(&fields, name).map(|entry| &entry.node);
         let nodes = field("nodes").map(|node| self.nodes(node)).unwrap_or_default();
-        let functions_of = |node: &Node| match &node.value {
-            Value::Map(entries) => entries.iter().map(|it| it.key.clone()).collect(),
-            Value::Null | Value::Text(_) | Value::List(_) => Vec::new(),
-        };
-        let names: Vec<String> = field("functions").map(functions_of).unwrap_or_default();
+        let keys = |name: &str| field(name).map(keys_of).unwrap_or_default();
+        let (names, backends) = (keys("functions"), keys("services"));
         let placed =
             field("placement").map(|node| self.placement(node, &names)).unwrap_or_default();
         if let Some(template) = field("podTemplate") {
             self.raw(template, "spec.podTemplate");
         }
-        let functions = self.functions(field("functions")?, &name, &nodes);
+        let mut services =
+            field("services").map(|node| self.services(node, &names)).unwrap_or_default();
+        self.addresses(&mut services, &additions.services);
+        let functions = self.functions(field("functions")?, &name, &nodes, &backends);
         let (placement, may_move, placed_edges) = placed;
-        Some(Workflow { name, functions, nodes, placement, may_move, placed_edges })
+        Some(Workflow { name, functions, services, nodes, placement, may_move, placed_edges })
     }
 
     fn metadata(&mut self, node: &Node) -> Option<String> {
@@ -129,6 +131,7 @@ impl Reader<'_> {
         node: &Node,
         workflow: &str,
         nodes: &BTreeMap<String, NodeSpec>,
+        services: &[String],
     ) -> Vec<Function> {
         let entries = self.map(node, "spec.functions");
         if entries.is_empty() || entries.len() > FUNCTIONS_MAX {
@@ -140,7 +143,9 @@ impl Reader<'_> {
         let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         let mut functions = Vec::new();
         for entry in entries {
-            functions.extend(self.function(entry, workflow, nodes, &names));
+            let Some(mut function) = self.function(entry, workflow, nodes, &names) else { continue };
+            function.uses = self.uses(entry, &names, services);
+            functions.push(function);
         }
         functions
     }
@@ -192,6 +197,7 @@ impl Reader<'_> {
             mounts: mounts.unwrap_or_default(),
             host_network,
             replicas: replicas.unwrap_or(1),
+            uses: Vec::new(),
             node,
             embed,
             annotations,
@@ -293,6 +299,14 @@ impl Reader<'_> {
             );
         }
         Some(name.to_owned())
+    }
+}
+
+/// The keys of a mapping; none of anything else, which is a fault elsewhere.
+fn keys_of(node: &Node) -> Vec<String> {
+    match &node.value {
+        Value::Map(entries) => entries.iter().map(|it| it.key.clone()).collect(),
+        Value::Null | Value::Text(_) | Value::List(_) => Vec::new(),
     }
 }
 

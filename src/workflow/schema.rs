@@ -3,10 +3,14 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::fields::services::SERVICE;
 use crate::fields::{self, API_VERSION, FUNCTION, Field, FieldType, KIND, NODE, SPEC, Target};
 
 /// Syntax of names, as `cwasi_config::function_name` checks it.
 const NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
+
+/// Syntax of services' names, which are those of Kubernetes' Services.
+const SERVICE_NAME: &str = "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$";
 
 /// Paths at which a function cannot have a mount, as `cwasi_config::mount_target` checks them.
 const NO_TARGET: &str = r"(^|/)\.\.(/|$)|^[/.]*$|^(/+\.)*/+(dev|proc|sys)(/|$)";
@@ -23,6 +27,10 @@ pub fn json_schema() -> Value {
     functions["propertyNames"] = json!({ "pattern": NAME });
     functions["additionalProperties"]["oneOf"] =
         json!([{ "required": ["module"] }, { "required": ["image"] }]);
+    let services = &mut spec["properties"]["services"];
+    services["propertyNames"] = json!({ "pattern": SERVICE_NAME });
+    services["additionalProperties"]["properties"]["health"]["not"] =
+        json!({ "required": ["command", "http"] });
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "CWASI workflow",
@@ -99,12 +107,16 @@ fn described(field: &Field) -> String {
     }
 }
 
-/// The fields of a function and of a node, as two tables of Markdown.
+/// The fields of the file, as tables of Markdown.
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::new();
-    let tables =
-        [("`spec`", SPEC), ("`spec.functions.NAME`", FUNCTION), ("`spec.nodes.NAME`", NODE)];
+    let tables = [
+        ("`spec`", SPEC),
+        ("`spec.functions.NAME`", FUNCTION),
+        ("`spec.services.NAME`", SERVICE),
+        ("`spec.nodes.NAME`", NODE),
+    ];
     for (heading, fields) in tables {
         text += &format!("| field of {heading} | meaning; default | becomes |\n|---|---|---|\n");
         for (path, field) in fields::all(fields) {

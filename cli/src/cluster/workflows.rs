@@ -107,10 +107,11 @@ pub fn needs(workflow: &Workflow) -> Vec<Need> {
         .collect()
 }
 
-/// The objects that go with a Workflow, as `Deployment/hello-greeter`, in the order of its functions.
+/// The objects that go with a Workflow, as `Deployment/hello-greeter`, in the order of its functions and services.
 #[must_use]
 pub fn workloads(workflow: &Workflow) -> Vec<String> {
-    let functions = workflow.status.iter().flat_map(|status| &status.functions);
+    let all = workflow.status.iter();
+    let functions = all.flat_map(|status| status.functions.iter().chain(&status.services));
     let mut found: Vec<String> = Vec::new();
     for workload in functions.map(|it| it.workload.clone()).filter(|it| !it.is_empty()) {
         // Functions in one pod share it.
@@ -124,6 +125,16 @@ pub fn workloads(workflow: &Workflow) -> Vec<String> {
 /// Names of the functions in the spec, for a Workflow without a status.
 #[must_use]
 pub fn functions_of_spec(workflow: &Workflow) -> Vec<String> {
-    let functions = workflow.spec.fields.get("functions").and_then(|it| it.as_object());
-    functions.into_iter().flat_map(|it| it.keys().cloned()).collect()
+    names_of_spec(workflow, "functions")
+}
+
+/// Names of the services in the spec.
+#[must_use]
+pub fn services_of_spec(workflow: &Workflow) -> Vec<String> {
+    names_of_spec(workflow, "services")
+}
+
+fn names_of_spec(workflow: &Workflow, field: &str) -> Vec<String> {
+    let named = workflow.spec.fields.get(field).and_then(|it| it.as_object());
+    named.into_iter().flat_map(|it| it.keys().cloned()).collect()
 }

@@ -1,5 +1,5 @@
-//! `cwasi deploy FILE`: makes the containers of a workflow's secondaries those that the file says, and leaves them
-//! running.
+//! `cwasi deploy FILE`: makes the containers of a workflow's secondaries, and of the services that they use, those that
+//! the file says, and leaves them running.
 
 use std::process::ExitCode;
 
@@ -13,6 +13,10 @@ use crate::deployment::{Deployed, Deployment, Outdated};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
+use cwasi_workflow::Role;
+
+/// Functions that stay.
+const ROLES: [Role; 1] = [Role::Secondary];
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -29,8 +33,10 @@ impl Deploy {
         let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
         let outcome = interrupt
             .or(async {
-                deployment.write_images().await?;
-                deployment.start_secondaries(Outdated::Replace).await
+                deployment.write_images(&ROLES).await?;
+                let mut deployed = deployment.start_services(&ROLES, Outdated::Replace).await?;
+                deployed.extend(deployment.start_secondaries(Outdated::Replace).await?);
+                Ok(deployed)
             })
             .await;
         let deployed = match outcome {
@@ -48,7 +54,8 @@ impl Deploy {
             }
         };
         // What runs stays, whatever becomes of the rest.
-        let pruned = deployment.prune().await?;
+        let mut pruned = deployment.prune().await?;
+        pruned.extend(deployment.prune_services().await?);
         let word = |deployed| if deployed == Deployed::Started { "started" } else { "unchanged" };
         let started = deployed.iter().map(|(id, state)| (id, word(*state)));
         let changes = started.chain(pruned.iter().map(|id| (id, "removed")));

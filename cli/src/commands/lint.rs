@@ -19,6 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
 use cwasi_workflow::document::{Location, Problem};
+use cwasi_workflow::services::Service;
 use cwasi_workflow::visible;
 use cwasi_workflow::{Embedded, Function, Role, Source, Workflow};
 
@@ -37,11 +38,12 @@ impl Lint {
         for function in &workflow.functions {
             modules(function, &mut findings);
             mounts(function, &mut findings);
-            network(function, &mut findings);
+            network(&workflow, function, &mut findings);
             replicas(function, &mut findings);
             payloads(function, &mut findings);
         }
         cycles(&workflow, &mut findings);
+        services(&workflow, &mut findings);
         on_nodes(&workflow, global, &mut findings).await?;
         findings.sort();
         if global.json {
@@ -132,10 +134,15 @@ fn modules(function: &Function, findings: &mut Vec<Problem>) {
 }
 
 /// Destinations and ports that a network of the function's own does not reach.
-fn network(function: &Function, findings: &mut Vec<Problem>) {
+fn network(workflow: &Workflow, function: &Function, findings: &mut Vec<Problem>) {
     if function.host_network {
         return;
     }
+    // The addresses of its services are looked at together.
+    let is_service = |entry: &&str| {
+        let external = workflow.services.iter().filter_map(|service| service.external.as_ref());
+        external.map(ToString::to_string).any(|address| address == **entry)
+    };
     let entries = function.annotations.get("cwasi.network").map_or("", String::as_str);
     let is_inside = |entry: &&str| {
         ["127.", "[::1]", "localhost"].iter().any(|inside| entry.starts_with(inside))
@@ -143,7 +150,7 @@ fn network(function: &Function, findings: &mut Vec<Problem>) {
     let outside: Vec<&str> = entries
         .split(',')
         .map(str::trim)
-        .filter(|entry| !entry.is_empty() && !is_inside(entry))
+        .filter(|entry| !entry.is_empty() && !is_inside(entry) && !is_service(entry))
         .collect();
     if !outside.is_empty() {
         let text = format!(
@@ -220,6 +227,16 @@ fn cycles(workflow: &Workflow, findings: &mut Vec<Problem>) {
     }
 }
 
+/// Services that nobody uses, and those that have no common network with their users.
+fn services(workflow: &Workflow, findings: &mut Vec<Problem>) {
+    let unused = workflow.services.iter().filter(|it| workflow.users_of(&it.name).next().is_none());
+    for Service { name, location, .. } in unused {
+        let text = format!("{name}: no function has it in `uses`, so it is never started");
+        findings.push(Problem::new(*location, text));
+    }
+    findings.extend(workflow.network_problems());
+}
+
 /// What only the nodes know: images that are in no containerd, and modules that may not be embedded.
 async fn on_nodes(
     workflow: &Workflow,
@@ -231,31 +248,49 @@ async fn on_nodes(
         if matches!(function.source, Source::Module(_)) && function.embed.is_empty() {
             continue;
         }
-        let name = function.node.as_deref();
-        let spec = name.and_then(|name| workflow.nodes.get(name));
-        let node = match nodes.entry(name) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => {
-                let connected = match spec {
-                    Some(spec) => Node::of(global, spec).await,
-                    None => Node::connect(global).await,
-                };
-                match connected {
-                    Ok(node) => vacant.insert(node),
-                    Err(failure) => {
-                        output::note(format_args!(
-                            "cwasi: images and embedded modules are not checked: {failure}"
-                        ));
-                        return Ok(());
-                    }
-                }
-            }
-        };
+        let Some(node) = node_of(workflow, function, global, &mut nodes).await else { return Ok(()) };
         image(function, node, global, findings).await?;
+        let spec = function.node.as_deref().and_then(|name| workflow.nodes.get(name));
         let address = spec.map_or(&global.address, |spec| &spec.address).clone();
         embedded(workflow, function, node, &Global { address, ..global.clone() }, findings).await;
     }
+    for service in workflow.used_services().filter(|service| service.is_started()) {
+        let Some(user) = workflow.users_of(&service.name).next() else { continue };
+        let Some(node) = node_of(workflow, user, global, &mut nodes).await else { return Ok(()) };
+        let Service { name, image, .. } = service;
+        if !node.containerd.has_image(image).await? {
+            let text = format!("{name}: {}", missing_image(image, global));
+            findings.push(Problem::new(service.location, text));
+        }
+    }
     Ok(())
+}
+
+/// The node of a function, connected; `None` if its containerd does not answer.
+async fn node_of<'n, 'w>(
+    workflow: &'w Workflow,
+    function: &'w Function,
+    global: &Global,
+    nodes: &'n mut BTreeMap<Option<&'w str>, Node>,
+) -> Option<&'n Node> {
+    let name = function.node.as_deref();
+    let vacant = match nodes.entry(name) {
+        Entry::Occupied(known) => return Some(known.into_mut()),
+        Entry::Vacant(vacant) => vacant,
+    };
+    let connected = match name.and_then(|name| workflow.nodes.get(name)) {
+        Some(spec) => Node::of(global, spec).await,
+        None => Node::connect(global).await,
+    };
+    match connected {
+        Ok(node) => Some(vacant.insert(node)),
+        Err(failure) => {
+            output::note(format_args!(
+                "cwasi: images and embedded modules are not checked: {failure}"
+            ));
+            None
+        }
+    }
 }
 
 /// An image that is not there.
@@ -268,11 +303,13 @@ async fn image(
     if let Source::Image(image) = &function.source
         && !node.containerd.has_image(image).await?
     {
-        let namespace = &global.namespace;
-        let text = format!("image {image} is not in containerd's namespace {namespace}");
-        find(findings, function, text);
+        find(findings, function, missing_image(image, global));
     }
     Ok(())
+}
+
+fn missing_image(image: &str, global: &Global) -> String {
+    format!("image {image} is not in containerd's namespace {}", global.namespace)
 }
 
 /// Modules that the coordinator would not embed, and imports that nothing satisfies then.

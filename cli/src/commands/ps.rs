@@ -1,4 +1,4 @@
-//! `cwasi ps`: the functions of a namespace, of containerd or of a cluster.
+//! `cwasi ps`: the functions and services of a namespace, of containerd or of a cluster.
 
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ impl Ps {
         let mut starts = hops::starts(&node.config.state_dir, node.containerd.namespace());
         let wanted = |workflow: &str| self.workflow.as_ref().is_none_or(|name| name == workflow);
         let mut rows = Vec::new();
-        for container in containers.iter().filter(|it| wanted(it.annotation("cwasi.workflow"))) {
+        for container in containers.iter().filter(|it| wanted(it.workflow())) {
             let task = tasks.get(&container.id);
             let status = match task {
                 Some(task) if task.is_alive() => task.status.to_owned(),
@@ -58,8 +58,8 @@ impl Ps {
                 json!({
                     "container": container.id,
                     "function": container.function(),
-                    "workflow": container.annotation("cwasi.workflow"),
-                    "role": role(container.is_secondary()),
+                    "workflow": container.workflow(),
+                    "role": container.role(),
                     "status": status,
                     "pid": pid,
                     "image": container.image,
@@ -76,8 +76,8 @@ impl Ps {
             table.row([
                 container.id.clone(),
                 container.function().to_owned(),
-                container.annotation("cwasi.workflow").to_owned(),
-                role(container.is_secondary()).to_owned(),
+                container.workflow().to_owned(),
+                container.role().to_owned(),
                 pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
                 status.clone(),
                 if self.verbose { container.image.clone() } else { shortened(&container.image) },
@@ -122,10 +122,6 @@ fn stages_line(stages: &StartStages) -> String {
 fn time(us: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a time for people")]
     hops::time(us as f64)
-}
-
-const fn role(secondary: bool) -> &'static str {
-    if secondary { "secondary" } else { "primary" }
 }
 
 /// An image's name that fits into a table.

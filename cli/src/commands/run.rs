@@ -16,6 +16,10 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::traces::LAST;
+use cwasi_workflow::Role;
+
+/// Functions that a run starts.
+const ROLES: [Role; 2] = [Role::Primary, Role::Secondary];
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -104,7 +108,8 @@ async fn drive<P: Platform>(
     let before = deployment.hops();
     let outcome = interrupt
         .or(async {
-            deployment.write_images().await?;
+            deployment.write_images(&ROLES).await?;
+            deployment.start_services(&ROLES, Outdated::Refuse).await?;
             deployment.start_secondaries(Outdated::Refuse).await?;
             deployment.run_primaries(global.json).await
         })

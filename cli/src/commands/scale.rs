@@ -1,15 +1,17 @@
 //! `cwasi scale FUNCTION N`: as many containers of a function as this, each like the first one.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use serde_json::json;
 
 use crate::arguments::Global;
 use crate::containerd::containers::{Container, NewContainer};
 use crate::containerd::tasks::Task;
 use crate::deployment::platform::Platform as _;
+use crate::deployment::service_containers::SHARED;
 use crate::deployment::{Node, container_id};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -97,7 +99,12 @@ impl Scale {
 async fn start(node: &Node, first: &Container, id: &str) -> Result<(), Failure> {
     let image = node.containerd.image(&first.image).await?;
     let parent = node.containerd.unpack(&image).await?;
-    let spec = renamed(first, node.containerd.namespace(), id)?;
+    let mut spec = renamed(first, node.containerd.namespace(), id)?;
+    if first.label("network") == SHARED {
+        // That of the first container is by a process that may have ended.
+        let network = node.services_network(first.label("workflow"), id).await?;
+        enter(&mut spec, network);
+    }
     let labels = first.labels.clone();
     let new = NewContainer { id, image: &first.image, parent: &parent, spec: &spec, labels };
     let stdio = node.create_log(id)?;
@@ -107,6 +114,17 @@ async fn start(node: &Node, first: &Container, id: &str) -> Result<(), Failure> 
         node.containerd.start_task(id).await
     };
     started.await.map_err(|error| Failure::from(error).with(&node.log_tail(id)))
+}
+
+/// Gives a container another network.
+fn enter(spec: &mut Spec, network: PathBuf) {
+    let linux = spec.linux_mut().as_mut();
+    let namespaces = linux.and_then(|linux| linux.namespaces_mut().as_mut());
+    for namespace in namespaces.into_iter().flatten() {
+        if namespace.typ() == LinuxNamespaceType::Network {
+            namespace.set_path(Some(network.clone()));
+        }
+    }
 }
 
 /// The configuration of `first` for another container.

@@ -21,7 +21,7 @@ pub fn selected(
     if let Some(workflow) = workflow {
         let found: Vec<_> = containers
             .into_iter()
-            .filter(|container| container.annotation("cwasi.workflow") == workflow)
+            .filter(|container| container.workflow() == workflow)
             .collect();
         if found.is_empty() {
             let text = format!("namespace {namespace} has no container of workflow {workflow}");

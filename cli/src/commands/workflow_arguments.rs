@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::failure::Failure;
+use cwasi_workflow::services::Address;
 use cwasi_workflow::{Additions, Workflow};
 
 /// A workflow file, and changes to it.
@@ -19,6 +20,14 @@ pub struct WorkflowArguments {
     /// Change a value, such as spec.functions.NAME.queue=8
     #[arg(long, value_name = "FIELD=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
+    /// Address of a service that runs already: it is not started
+    #[arg(long = "service", value_name = "NAME=HOST:PORT", value_parser = service)]
+    pub services: Vec<(String, Address)>,
+}
+
+fn service(text: &str) -> Result<(String, Address), String> {
+    let (name, address) = pair(text)?;
+    Ok((name, address.parse()?))
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -35,7 +44,8 @@ impl WorkflowArguments {
     /// All its faults.
     pub fn load(&self) -> Result<Workflow, Failure> {
         let inputs = self.inputs.iter().map(|(name, path)| (name.clone(), PathBuf::from(path)));
-        let additions = Additions { set: self.set.clone(), inputs: inputs.collect() };
+        let (set, services) = (self.set.clone(), self.services.clone());
+        let additions = Additions { set, inputs: inputs.collect(), services };
         Ok(Workflow::load(&self.file, &additions)?)
     }
 }

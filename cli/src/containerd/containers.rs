@@ -16,6 +16,8 @@ use super::{Containerd, ContainerdError, RUNTIME, refused};
 
 /// containerd's name for the type of an OCI configuration.
 const SPEC_TYPE: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
+/// The annotation with a function's workflow.
+const WORKFLOW: &str = "cwasi.workflow";
 /// Prefix of this command's labels.
 pub const LABEL: &str = "cwasi.dev/";
 /// Most containers of one list.
@@ -51,6 +53,28 @@ impl Container {
         self.labels.get(&format!("{LABEL}{name}")).map_or("", String::as_str)
     }
 
+    /// True for a service of a workflow, which is no function.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        !self.label("service").is_empty()
+    }
+
+    /// Name of its workflow; empty without one.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        if self.is_service() { self.label("workflow") } else { self.annotation(WORKFLOW) }
+    }
+
+    /// What it is to its workflow.
+    #[must_use]
+    pub fn role(&self) -> &'static str {
+        match (self.is_service(), self.is_secondary()) {
+            (true, _) => "service",
+            (false, true) => "secondary",
+            (false, false) => "primary",
+        }
+    }
+
     /// Value of an annotation; empty without it.
     #[must_use]
     pub fn annotation(&self, key: &str) -> &str {
@@ -68,9 +92,12 @@ impl Container {
         }
     }
 
-    /// Name of its function: the annotated one, or else the module's.
+    /// Name of its function, the annotated one or else the module's; that of a service.
     #[must_use]
     pub fn function(&self) -> &str {
+        if self.is_service() {
+            return self.label("service");
+        }
         let annotated = self.own_annotation("cwasi.function");
         if !annotated.is_empty() {
             return annotated;

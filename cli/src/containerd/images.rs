@@ -285,14 +285,30 @@ impl Stored {
     /// none.
     #[must_use]
     pub fn command(&self) -> Vec<String> {
-        let words = self.config.config().iter().flat_map(|config| {
-            config.entrypoint().iter().flatten().chain(config.cmd().iter().flatten())
-        });
-        let words: Vec<_> = words.cloned().collect();
+        let words = [self.entrypoint(), self.cmd()].concat();
         if words.is_empty() && has_module(&self.manifest) {
             return vec![MODULE_PATH.to_owned()];
         }
         words
+    }
+
+    #[must_use]
+    pub fn entrypoint(&self) -> Vec<String> {
+        let config = self.config.config().as_ref();
+        config.and_then(|config| config.entrypoint().clone()).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn cmd(&self) -> Vec<String> {
+        let config = self.config.config().as_ref();
+        config.and_then(|config| config.cmd().clone()).unwrap_or_default()
+    }
+
+    /// Name or numbers of the user that runs it; empty for root.
+    #[must_use]
+    pub fn user(&self) -> String {
+        let config = self.config.config().as_ref();
+        config.and_then(|config| config.user().clone()).unwrap_or_default()
     }
 
     /// Environment of its configuration.

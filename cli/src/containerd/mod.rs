@@ -1,10 +1,13 @@
 //! containerd, as any client sees it: images, snapshots, containers and tasks of one namespace, over its socket.
 //!
 //! - [`images`]: writes and reads images; [`snapshots`]: unpacks them.
-//! - [`containers`]: makes and removes containers; [`tasks`]: their processes; [`oci`]: their configuration.
+//! - [`containers`]: makes and removes containers; [`tasks`]: their processes; [`exec`]: further ones.
+//! - [`oci`]: the configuration of functions; [`native`]: of services.
 
 pub mod containers;
+pub mod exec;
 pub mod images;
+pub mod native;
 pub mod oci;
 pub mod snapshots;
 pub mod tasks;

@@ -16,7 +16,17 @@ use cwasi_workflow::Mount as WorkflowMount;
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The host's files for names, which a function with the host's network reads.
-const HOST_NAMES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+pub(super) const HOST_NAMES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+
+/// The network of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network<'a> {
+    Host,
+    /// A new one, with nothing but 127.0.0.1.
+    Own,
+    /// That of another container: its namespace.
+    At(&'a Path),
+}
 
 /// What a function's container needs.
 #[derive(Clone, Debug)]
@@ -32,8 +42,7 @@ pub struct FunctionSpec<'a> {
     pub args: &'a [String],
     /// Environment beside the image's.
     pub env: &'a [(String, String)],
-    /// True for the host's network.
-    pub host_network: bool,
+    pub network: Network<'a>,
     /// Files and folders of the host.
     pub mounts: &'a [WorkflowMount],
     pub annotations: &'a BTreeMap<String, String>,
@@ -46,23 +55,15 @@ pub struct FunctionSpec<'a> {
 pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
     let mut args = vec![function.command.clone()];
     args.extend(function.args.iter().cloned());
-    let mut env = function.image_env.clone();
-    if !env.iter().any(|entry| entry.starts_with("PATH=")) {
-        env.insert(0, PATH.to_owned());
-    }
-    for (key, value) in function.env {
-        env.retain(|entry| !entry.starts_with(&format!("{key}=")));
-        env.push(format!("{key}={value}"));
-    }
     let process = ProcessBuilder::default()
         .args(args)
-        .env(env)
+        .env(environment(&function.image_env, function.env))
         .cwd(function.working_dir.clone())
         .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
         .no_new_privileges(true)
         .build()?;
     let mut mounts = if function.cgroup.is_some() { system_mounts()? } else { Vec::new() };
-    if function.host_network && function.cgroup.is_some() {
+    if function.network == Network::Host && function.cgroup.is_some() {
         // Names are looked up as on the host, unless the function has files of its own there.
         let is_own = |file: &Path| function.mounts.iter().any(|own| file.starts_with(&own.target));
         let files = HOST_NAMES.map(Path::new).into_iter();
@@ -87,17 +88,39 @@ pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
         .mounts(mounts)
         .annotations(annotations);
     match function.cgroup {
-        Some(cgroup) => spec.linux(linux(cgroup, function.host_network)?).build(),
+        Some(cgroup) => spec.linux(linux(cgroup, function.network)?).build(),
         None => spec.linux(LinuxBuilder::default().build()?).build(),
     }
 }
 
-fn linux(cgroup: &str, host_network: bool) -> Result<oci_spec::runtime::Linux, OciSpecError> {
-    use LinuxNamespaceType::{Ipc, Mount, Network, Pid, Uts};
+/// The environment of an image, with further variables that win.
+pub(super) fn environment(of_image: &[String], further: &[(String, String)]) -> Vec<String> {
+    let mut env = of_image.to_vec();
+    if !env.iter().any(|entry| entry.starts_with("PATH=")) {
+        env.insert(0, PATH.to_owned());
+    }
+    for (key, value) in further {
+        env.retain(|entry| !entry.starts_with(&format!("{key}=")));
+        env.push(format!("{key}={value}"));
+    }
+    env
+}
+
+/// Namespaces, cgroup and hidden paths of a container.
+pub(super) fn linux(
+    cgroup: &str,
+    network: Network<'_>,
+) -> Result<oci_spec::runtime::Linux, OciSpecError> {
+    use LinuxNamespaceType::{Ipc, Mount, Pid, Uts};
     let mut namespaces = Vec::new();
-    let own_network = (!host_network).then_some(Network);
-    for kind in [Pid, Ipc, Uts, Mount].into_iter().chain(own_network) {
+    for kind in [Pid, Ipc, Uts, Mount] {
         namespaces.push(LinuxNamespaceBuilder::default().typ(kind).build()?);
+    }
+    let own = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Network);
+    match network {
+        Network::Host => {}
+        Network::Own => namespaces.push(own.build()?),
+        Network::At(path) => namespaces.push(own.path(path).build()?),
     }
     let no_devices = LinuxDeviceCgroupBuilder::default().allow(false).access("rwm").build()?;
     LinuxBuilder::default()
@@ -109,7 +132,8 @@ fn linux(cgroup: &str, host_network: bool) -> Result<oci_spec::runtime::Linux, O
         .build()
 }
 
-fn system_mounts() -> Result<Vec<Mount>, OciSpecError> {
+/// What every container has mounted.
+pub(super) fn system_mounts() -> Result<Vec<Mount>, OciSpecError> {
     let safe = ["nosuid", "noexec", "nodev"];
     let rows: [(&str, &str, &str, &[&str]); 5] = [
         ("/proc", "proc", "proc", &safe),
@@ -133,7 +157,8 @@ fn system_mounts() -> Result<Vec<Mount>, OciSpecError> {
     Ok(mounts)
 }
 
-fn bind(mount: &WorkflowMount) -> Result<Mount, OciSpecError> {
+/// A file or folder of the host.
+pub(super) fn bind(mount: &WorkflowMount) -> Result<Mount, OciSpecError> {
     let access = if mount.read_only { "ro" } else { "rw" };
     // containerd's working directory is not the user's.
     let source = std::path::absolute(&mount.source).unwrap_or_else(|_| mount.source.clone());

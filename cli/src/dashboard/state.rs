@@ -119,7 +119,7 @@ async fn containers(global: &Global) -> Result<Vec<(FunctionKey, String, String)
         let key = FunctionKey {
             namespace: global.namespace.clone(),
             pod_namespace: container.annotation("io.kubernetes.cri.sandbox-namespace").to_owned(),
-            workflow: container.annotation("cwasi.workflow").to_owned(),
+            workflow: container.workflow().to_owned(),
             function: container.function().to_owned(),
         };
         let status = tasks.get(&container.id).map_or("CREATED", |task| task.status);

@@ -52,7 +52,10 @@ impl<'a, P: Platform> Deployment<'a, P> {
             said.or_insert_with(|| trace.to_string());
         }
         let image = &self.images[function.name.as_str()];
-        let planned = PlannedFunction { workflow, function, image, annotations: &annotations, id };
+        let shares_network = self.workflow.shares_network(function);
+        let annotations = &annotations;
+        let planned =
+            PlannedFunction { workflow, function, image, annotations, id, shares_network };
         self.node(function).plan(planned).await
     }
 
@@ -107,7 +110,11 @@ impl<'a, P: Platform> Deployment<'a, P> {
     }
 
     pub(super) fn note(&self, function: &'a Function, id: &str) {
-        let node = function.node.as_deref();
+        self.note_at(function.node.as_deref(), id);
+    }
+
+    /// Notes a container of the node with this name.
+    pub(super) fn note_at(&self, node: Option<&'a str>, id: &str) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((node, id.to_owned()));
     }
 

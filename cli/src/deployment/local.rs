@@ -19,10 +19,11 @@ use super::mounts;
 use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use super::run_folder::RunFolder;
 use super::user_cache;
-use crate::containerd::oci::{self, FunctionSpec};
+use crate::containerd::oci::{self, FunctionSpec, Network};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use cwasi_workflow::services::Service;
 use cwasi_workflow::{Embedded, Function, Role, Source, Workflow};
 
 /// What the user has to know, once for each run.
@@ -106,11 +107,32 @@ impl Platform for LocalNode {
             working_dir: function.working_dir.clone().unwrap_or_else(|| "/".into()),
             args: &function.args,
             env: &function.env,
-            host_network: true,
+            network: Network::Host,
             mounts: &function.mounts,
             annotations,
         })?;
         Ok(ProcessPlan { spec, image: image.name.clone(), command })
+    }
+
+    async fn provide_service(&self, service: &Service) -> Result<(), Failure> {
+        Err(starts_no_service(service))
+    }
+
+    async fn plan_service(
+        &self,
+        _: &str,
+        service: &Service,
+        _: &str,
+    ) -> Result<ProcessPlan, Failure> {
+        Err(starts_no_service(service))
+    }
+
+    async fn wait_until_ready(&self, _: &str, service: &Service) -> Result<(), Failure> {
+        Err(starts_no_service(service))
+    }
+
+    async fn unused_services(&self, _workflow: &str) -> Result<Vec<String>, Failure> {
+        Ok(Vec::new())
     }
 
     async fn known(&self, _: &str, _: &str, _: &ProcessPlan) -> Result<Known, Failure> {
@@ -160,6 +182,9 @@ impl Platform for LocalNode {
 
 /// Refuses what only containerd can do.
 fn check(workflow: &Workflow) -> Result<(), Failure> {
+    if let Some(service) = workflow.used_services().find(|service| service.is_started()) {
+        return Err(starts_no_service(service));
+    }
     for function in workflow.functions.iter().filter(|function| function.role != Role::Library) {
         let Function { name, node, source, embed, annotations, mounts, .. } = function;
         if node.is_some() {
@@ -183,6 +208,15 @@ fn check(workflow: &Workflow) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn starts_no_service(service: &Service) -> Failure {
+    let name = &service.name;
+    let text = format!(
+        "service {name}: --local starts no containers: name the address of one that runs with --service {name}=HOST:PORT, \
+         or run without --local"
+    );
+    Failure::text(Exit::Data, text)
 }
 
 fn needs_containerd(function: &str, field: &str, instead: &str) -> Failure {

@@ -4,6 +4,7 @@
 //!   user.
 //! - `containers`: plans, creates and starts one; `removal`: ends and removes them; `secondaries`: starts all
 //!   secondaries.
+//! - `services`: starts the backends of functions, in `service_containers`; `health`: waits until they are ready.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
 //! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
 //! - [`log_file`]: reads a function's log across its files.
@@ -13,6 +14,7 @@
 
 mod containers;
 pub mod display;
+mod health;
 pub mod hops;
 mod input;
 mod local;
@@ -26,6 +28,8 @@ mod removal;
 mod replacement;
 pub mod run_folder;
 mod secondaries;
+pub mod service_containers;
+mod services;
 mod user_cache;
 
 use std::collections::{BTreeMap, HashMap};
@@ -48,7 +52,7 @@ use self::platform::{FunctionImage, Platform};
 use self::replacement::Replacement;
 use self::run_folder::RunFolder;
 use crate::arguments::Global;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use cwasi_workflow::{Embedded, Role, Workflow};
 
 /// Service of the span of a whole run.
@@ -87,6 +91,15 @@ pub enum Outdated {
     Refuse,
 }
 
+/// A container that runs otherwise than the file says, when it must not be replaced.
+fn outdated_failure(id: &str) -> Failure {
+    let text = format!(
+        "{id} runs otherwise than the file says, and `run` changes nothing that is deployed: `cwasi deploy` it as the \
+         file says, or `cwasi rm {id}`"
+    );
+    Failure::text(Exit::Failed, text)
+}
+
 /// What became of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deployed {
@@ -99,8 +112,11 @@ impl<'a> Deployment<'a, Node> {
     /// Connects to all nodes and reads all modules.
     ///
     /// # Errors
-    /// When a node does not answer, or a module cannot be read.
+    /// When functions and services have no common network, a node does not answer, or a module cannot be read.
     pub async fn new(workflow: &'a Workflow, global: &Global) -> Result<Self, Failure> {
+        if let Some(problem) = workflow.network_problems().into_iter().next() {
+            return Err(Failure::text(Exit::Data, problem.text));
+        }
         let mut nodes = BTreeMap::new();
         for function in &workflow.functions {
             let name = function.node.as_deref();
@@ -171,11 +187,12 @@ impl<'a, P: Platform> Deployment<'a, P> {
         &self.display
     }
 
-    /// Writes the images that are missing: each function's, and those that it embeds.
+    /// Writes the images that are missing: each function's, and those that it embeds. Looks for those of the services
+    /// that functions of these roles use.
     ///
     /// # Errors
     /// When an image of the file is in no containerd, or containerd refuses.
-    pub async fn write_images(&self) -> Result<(), Failure> {
+    pub async fn write_images(&self, roles: &[Role]) -> Result<(), Failure> {
         for function in &self.workflow.functions {
             if function.role == Role::Library {
                 continue;
@@ -187,6 +204,9 @@ impl<'a, P: Platform> Deployment<'a, P> {
             for name in embedded.chain([function.name.as_str()]) {
                 self.node(function).provide(name, &self.images[name]).await?;
             }
+        }
+        for service in self.services_of(roles) {
+            self.nodes[&self.node_name_of(service)].provide_service(service).await?;
         }
         self.phases.images_written();
         Ok(())

@@ -1,7 +1,7 @@
 //! One containerd of a workflow, with the configuration of its node.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cwasi_config::NodeConfig;
@@ -10,16 +10,18 @@ use cwasi_host::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
-use super::mounts;
+use super::service_containers::{self, PlannedService, SHARED, labels, shared_network};
+use super::{health, mounts};
 use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use crate::arguments::Global;
 use crate::containerd::Containerd;
-use crate::containerd::containers::{Container, LABEL, NewContainer};
+use crate::containerd::containers::{Container, NewContainer};
 use crate::containerd::images::Stored;
-use crate::containerd::oci::{self, FunctionSpec};
+use crate::containerd::oci::{self, FunctionSpec, Network};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
+use cwasi_workflow::services::Service;
 use cwasi_workflow::{Function, NodeSpec};
 
 /// Longest wait for a start that was interrupted in containerd.
@@ -57,6 +59,42 @@ impl Node {
             Containerd::connect(address, &global.namespace, &global.snapshotter).await?;
         Ok(Self { containerd, config })
     }
+
+    fn missing_image(&self, owner: &str, image: &str) -> Failure {
+        let namespace = self.containerd.namespace();
+        let text = format!(
+            "{owner}: image {image} is not in containerd's namespace {namespace}; ctr --namespace {namespace} images \
+             pull {image}, or import it"
+        );
+        Failure::text(Exit::Missing, text)
+    }
+
+    /// The network of a workflow's services, for the function in the container `id`.
+    ///
+    /// # Errors
+    /// When none of the services runs, or containerd refuses.
+    pub async fn services_network(&self, workflow: &str, id: &str) -> Result<PathBuf, Failure> {
+        shared_network(&self.containerd, workflow, id).await?.ok_or_else(|| {
+            let text = format!(
+                "{id}: no service of workflow {workflow} runs any more: `cwasi logs --workflow {workflow}` has their last \
+                 words, and `cwasi deploy` starts them again"
+            );
+            Failure::text(Exit::Failed, text)
+        })
+    }
+
+    /// Removes the storage of a workflow's services, or of one of them. Returns its folder; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn remove_storage(
+        &self,
+        workflow: &str,
+        service: Option<&str>,
+    ) -> Result<Option<PathBuf>, Failure> {
+        let namespace = self.containerd.namespace();
+        service_containers::remove_storage(&self.config, namespace, workflow, service)
+    }
 }
 
 /// A container that is to be made.
@@ -77,20 +115,14 @@ impl Platform for Node {
             return Ok(());
         }
         let Some(module) = &image.module else {
-            let namespace = self.containerd.namespace();
-            let text = format!(
-                "function {function}: image {name} is not in containerd's namespace {namespace}; ctr --namespace \
-                 {namespace} images pull {name}, or import it",
-                name = image.name
-            );
-            return Err(Failure::text(Exit::Missing, text));
+            return Err(self.missing_image(&format!("function {function}"), &image.name));
         };
         let built = Image::build(&image.name, ImageKind::Plain, function, module)?;
         Ok(self.containerd.write_image(&built).await?)
     }
 
     async fn plan(&self, planned: PlannedFunction<'_>) -> Result<ContainerPlan, Failure> {
-        let PlannedFunction { workflow, function, image, annotations, id } = planned;
+        let PlannedFunction { workflow, function, image, annotations, id, shares_network } = planned;
         let image = self.containerd.image(&image.name).await?;
         let parent = self.containerd.unpack(&image).await?;
         let Some(command) = image.command().into_iter().next() else {
@@ -99,6 +131,12 @@ impl Platform for Node {
             return Err(Failure::text(Exit::Data, text));
         };
         mounts::check(function)?;
+        let shared = if shares_network { Some(self.services_network(workflow, id).await?) } else { None };
+        let network = match &shared {
+            Some(path) => Network::At(path),
+            None if function.host_network => Network::Host,
+            None => Network::Own,
+        };
         let spec = oci::spec(&FunctionSpec {
             cgroup: Some(&format!("/{}/{id}", self.containerd.namespace())),
             command,
@@ -106,15 +144,47 @@ impl Platform for Node {
             working_dir: function.working_dir.clone().unwrap_or_else(|| image.working_dir()),
             args: &function.args,
             env: &function.env,
-            host_network: function.host_network,
+            network,
             mounts: &function.mounts,
             annotations,
         })?;
-        let hash = hash(&image, function, annotations);
-        let labels =
-            [("workflow", workflow), ("function", function.name.as_str()), ("spec", &hash)]
-                .map(|(key, value)| (format!("{LABEL}{key}"), value.to_owned()));
-        Ok(ContainerPlan { image: image.name, parent, spec, hash, labels: labels.into() })
+        let hash = hash(&image, function, annotations, shares_network);
+        let labels = labels([
+            ("workflow", workflow),
+            ("function", &function.name),
+            ("spec", &hash),
+            ("uses", &function.uses.join(",")),
+            ("network", if shares_network { SHARED } else { "" }),
+        ]);
+        Ok(ContainerPlan { image: image.name, parent, spec, hash, labels })
+    }
+
+    async fn provide_service(&self, service: &Service) -> Result<(), Failure> {
+        if self.containerd.has_image(&service.image).await? {
+            return Ok(());
+        }
+        Err(self.missing_image(&format!("service {}", service.name), &service.image))
+    }
+
+    async fn plan_service(
+        &self,
+        workflow: &str,
+        service: &Service,
+        id: &str,
+    ) -> Result<ContainerPlan, Failure> {
+        let what = (workflow, service, id);
+        let planned = service_containers::plan(&self.containerd, &self.config, what).await?;
+        let parent = self.containerd.unpack(&planned.image).await?;
+        let PlannedService { image, spec, hash, labels } = planned;
+        Ok(ContainerPlan { image: image.name, parent, spec, hash, labels })
+    }
+
+    async fn wait_until_ready(&self, id: &str, service: &Service) -> Result<(), Failure> {
+        health::wait(&self.containerd, id, service).await
+    }
+
+    async fn unused_services(&self, workflow: &str) -> Result<Vec<String>, Failure> {
+        Ok(service_containers::unused(&self.containerd.containers().await?, workflow))
     }
 
     async fn known(
@@ -216,11 +286,20 @@ fn check_owner(workflow: &str, known: &Container) -> Result<(), Failure> {
 }
 
 /// Changes when the container would be another one. Not of the configuration's text, whose maps have no order.
-fn hash(image: &Stored, function: &Function, annotations: &BTreeMap<String, String>) -> String {
+fn hash(
+    image: &Stored,
+    function: &Function,
+    annotations: &BTreeMap<String, String>,
+    shares_network: bool,
+) -> String {
     let Function { args, env, mounts, host_network, working_dir, .. } = function;
-    let text = format!(
+    let mut text = format!(
         "{} {args:?} {env:?} {mounts:?} {host_network} {working_dir:?} {annotations:?}",
         image.digest
     );
+    // Containers that use no service keep the hash that they had before there were services.
+    if !function.uses.is_empty() {
+        text += &format!(" {:?} {shares_network}", function.uses);
+    }
     hex::encode(&Sha256::digest(text)[..8])
 }

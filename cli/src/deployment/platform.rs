@@ -14,6 +14,7 @@ use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
 use crate::failure::Failure;
 use cwasi_workflow::Function;
+use cwasi_workflow::services::Service;
 
 /// Folder of the state directory with those of runs.
 pub const RUNS: &str = "runs";
@@ -38,6 +39,8 @@ pub struct PlannedFunction<'a> {
     pub image: &'a FunctionImage,
     pub annotations: &'a BTreeMap<String, String>,
     pub id: &'a str,
+    /// True for the network of the workflow's services.
+    pub shares_network: bool,
 }
 
 /// What is there under a container's id.
@@ -78,6 +81,26 @@ pub trait Platform {
         &self,
         planned: PlannedFunction<'_>,
     ) -> impl Future<Output = Result<Self::Plan, Failure>>;
+
+    /// Has the image of a service there.
+    fn provide_service(&self, service: &Service) -> impl Future<Output = Result<(), Failure>>;
+
+    fn plan_service(
+        &self,
+        workflow: &str,
+        service: &Service,
+        id: &str,
+    ) -> impl Future<Output = Result<Self::Plan, Failure>>;
+
+    /// Waits until a service that was started is ready.
+    fn wait_until_ready(
+        &self,
+        id: &str,
+        service: &Service,
+    ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// The services of a workflow that no container uses, by id.
+    fn unused_services(&self, workflow: &str) -> impl Future<Output = Result<Vec<String>, Failure>>;
 
     /// Looks for a container. One of another client is an error.
     fn known(

@@ -1,6 +1,6 @@
 //! Ends and removes containers: those that the file does not have, and those of a deployment that is taken down.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
@@ -72,6 +72,12 @@ impl<'a, P: Platform> Deployment<'a, P> {
             let workflow = [("cwasi.workflow".to_owned(), self.workflow.name.clone())].into();
             for node in self.nodes.values() {
                 node.end_late_starts(&group_id(node.namespace(), "", &workflow)).await;
+            }
+            for service in &self.workflow.services {
+                let id = container_id(&self.workflow.name, &service.name, 1);
+                for node in self.nodes.values() {
+                    node.end_late_starts(&group_id(node.namespace(), &id, &HashMap::new())).await;
+                }
             }
         }
         for (node, id) in self.made() {

@@ -3,8 +3,8 @@
 use futures_util::future::try_join_all;
 
 use super::platform::{Known, Platform};
-use super::{Deployed, Deployment, Outdated, container_id};
-use crate::failure::{Exit, Failure};
+use super::{Deployed, Deployment, Outdated, container_id, outdated_failure};
+use crate::failure::Failure;
 use cwasi_workflow::{Function, Role};
 
 impl<'a, P: Platform> Deployment<'a, P> {
@@ -37,14 +37,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let known = node.known(&self.workflow.name, &id, &plan).await?;
         match known {
             Known::Runs { as_planned: true } => return Ok((id, Deployed::Unchanged)),
-            Known::Runs { .. } if outdated == Outdated::Refuse => {
-                let text = format!(
-                    "{id} runs otherwise than the file says, and `run` changes nothing that is deployed: `cwasi deploy` \
-                     it as the file says, or `cwasi rm {id}`"
-                );
-                return Err(Failure::text(Exit::Failed, text));
-            }
-            Known::Runs { .. } if !wants_port_of_node(function) => {
+            Known::Runs { .. } if outdated == Outdated::Refuse => return Err(outdated_failure(&id)),
+            Known::Runs { .. } if !self.has_taken_port(function) => {
                 self.replace(function, replica, &id, &plan).await?;
             }
             Known::Runs { .. } | Known::Idle => {
@@ -55,10 +49,11 @@ impl<'a, P: Platform> Deployment<'a, P> {
         }
         Ok((id, Deployed::Started))
     }
-}
 
-/// True for a port of the node, which two containers cannot have at a time.
-fn wants_port_of_node(function: &Function) -> bool {
-    let http = function.annotations.get("cwasi.http").map_or("", String::as_str);
-    function.host_network && http.split(',').any(|part| part.trim().parse::<u16>().is_ok())
+    /// True for a port of a network that it shares, which two containers cannot have at a time.
+    fn has_taken_port(&self, function: &Function) -> bool {
+        let http = function.annotations.get("cwasi.http").map_or("", String::as_str);
+        let shares = function.host_network || self.workflow.shares_network(function);
+        shares && http.split(',').any(|part| part.trim().parse::<u16>().is_ok())
+    }
 }

@@ -17,6 +17,7 @@ mod registry;
 mod scene;
 mod schema;
 mod server;
+mod services;
 mod terminal;
 mod texts;
 mod traces;

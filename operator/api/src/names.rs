@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 pub const WORKFLOW: &str = "cwasi.dev/workflow";
 /// Label of a function's pods and objects: its name.
 pub const FUNCTION: &str = "cwasi.dev/function";
+/// Label of a service's pod and objects: its name.
+pub const SERVICE: &str = "cwasi.dev/service";
 /// Field manager of server-side apply.
 pub const MANAGER: &str = "cwasi-operator";
 /// Field manager of what the status says about edges.
@@ -18,11 +20,33 @@ pub const NEAR: &str = "cwasi.dev/near";
 /// Labels of an object; `function` = `None` for those of the whole workflow.
 #[must_use]
 pub fn labels(workflow: &str, function: Option<&str>) -> BTreeMap<String, String> {
-    let mut labels = selector(workflow, function);
-    labels.insert("app.kubernetes.io/name".to_owned(), function.unwrap_or(workflow).to_owned());
+    further(selector(workflow, function), workflow, function.unwrap_or(workflow))
+}
+
+/// Labels of an object of a service.
+#[must_use]
+pub fn service_labels(workflow: &str, service: &str) -> BTreeMap<String, String> {
+    further(service_selector(workflow, service), workflow, service)
+}
+
+/// Adds the labels that Kubernetes recommends.
+fn further(
+    mut labels: BTreeMap<String, String>,
+    workflow: &str,
+    name: &str,
+) -> BTreeMap<String, String> {
+    labels.insert("app.kubernetes.io/name".to_owned(), name.to_owned());
     labels.insert("app.kubernetes.io/part-of".to_owned(), workflow.to_owned());
     labels.insert("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned());
     labels
+}
+
+/// Labels that select the pod of a service.
+#[must_use]
+pub fn service_selector(workflow: &str, service: &str) -> BTreeMap<String, String> {
+    [(WORKFLOW, workflow), (SERVICE, service)]
+        .map(|(label, name)| (label.to_owned(), name.to_owned()))
+        .into()
 }
 
 /// Labels that select the pods.
@@ -33,7 +57,7 @@ pub fn selector(workflow: &str, function: Option<&str>) -> BTreeMap<String, Stri
     labels
 }
 
-/// Name of the objects of a function; `None` = of the whole workflow.
+/// Name of the objects of a function or service; `None` = of the whole workflow.
 #[must_use]
 pub fn object(workflow: &str, function: Option<&str>) -> String {
     match function {

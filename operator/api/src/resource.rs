@@ -29,6 +29,9 @@ pub struct WorkflowStatus {
     /// Functions that are ready, of all: `2/3`.
     pub ready_functions: String,
     pub functions: Vec<FunctionStatus>,
+    /// Backends of the functions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<FunctionStatus>,
     /// `Ready`, `Progressing`, `Degraded`; `Measured`, `PlacementAdvice`.
     pub conditions: Vec<Condition>,
     /// Share of the calls between functions that stayed on a node, as `93%`; `-` without calls.
@@ -65,7 +68,7 @@ pub struct CallsByMode {
     pub networked: i64,
 }
 
-/// A function's objects.
+/// A function's objects, or a service's.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FunctionStatus {
@@ -79,7 +82,7 @@ pub struct FunctionStatus {
     /// Pods that are wanted, and that are ready. A Job that has completed is ready.
     pub replicas: i32,
     pub ready_replicas: i32,
-    /// URL in the cluster, if it has a port.
+    /// URL of a function in the cluster, if it has a port; host and port of a service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
 }

@@ -5,11 +5,12 @@ mod affinity;
 pub mod pods;
 mod scaled_object;
 mod scaling;
+mod services;
 mod workloads;
 
 pub use cwasi_operator_api::names;
 use k8s_openapi::Resource as Kind;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Service;
@@ -71,9 +72,10 @@ impl Object {
 
 /// All kinds that are made, so that what is no longer wanted can be found.
 #[must_use]
-pub fn kinds() -> [ApiResource; 8] {
+pub fn kinds() -> [ApiResource; 9] {
     [
         ApiResource::erase::<Deployment>(&()),
+        ApiResource::erase::<StatefulSet>(&()),
         ApiResource::erase::<Job>(&()),
         ApiResource::erase::<CronJob>(&()),
         ApiResource::erase::<Service>(&()),
@@ -87,7 +89,8 @@ pub fn kinds() -> [ApiResource; 8] {
 /// All objects of a workflow.
 #[must_use]
 pub fn build(plan: &Plan, facilities: &Facilities) -> Vec<Object> {
-    let mut objects = addresses::build(plan);
+    let mut objects = services::build(plan);
+    objects.extend(addresses::build(plan));
     objects.extend(workloads::build(plan));
     objects.extend(scaling::build(plan, facilities));
     objects

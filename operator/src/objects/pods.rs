@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{affinity, names};
+use super::{affinity, names, services};
 use crate::plan::{Plan, PlannedFunction};
 
 /// RuntimeClass of functions' pods.
@@ -42,6 +42,8 @@ pub fn of_workflow(plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec
     let running: Vec<_> =
         plan.functions.iter().filter(|it| it.function.role != Role::Library).collect();
     pod.libraries(plan, &running);
+    // Before the functions, which start when they are ready.
+    pod.init_containers.extend(plan.services.iter().map(services::sidecar));
     let has_primaries = plan.primaries().next().is_some();
     for planned in plan.secondaries() {
         for name in container_names(planned) {
@@ -60,6 +62,9 @@ pub fn of_workflow(plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec
         pod.annotate(planned, &planned.function.name);
     }
     let mut template = pod.template(plan, restart_policy);
+    for planned in &plan.services {
+        template.merge_from(services::template_of_sidecar(planned));
+    }
     for planned in running {
         let is_sidecar = has_primaries && planned.function.role == Role::Secondary;
         template.merge_from(template_in_one_pod(planned, is_sidecar));
@@ -103,6 +108,8 @@ struct Pod<'a> {
     init_containers: Vec<Container>,
     containers: Vec<Container>,
     host_network: bool,
+    /// True if its functions look up names of services.
+    uses_services: bool,
 }
 
 impl<'a> Pod<'a> {
@@ -115,12 +122,14 @@ impl<'a> Pod<'a> {
             init_containers: Vec::new(),
             containers: Vec::new(),
             host_network: false,
+            uses_services: false,
         }
     }
 
     /// Annotations of a container: `KEY.CONTAINER` (docs/annotations.md#pods).
     fn annotate(&mut self, planned: &PlannedFunction, container: &str) {
         self.host_network |= planned.function.host_network;
+        self.uses_services |= !planned.function.uses.is_empty();
         for (key, value) in &planned.annotations {
             // Also the name: without it a function has that of its module's file.
             if key != "cwasi.role" || value != "primary" {
@@ -142,6 +151,8 @@ impl<'a> Pod<'a> {
     fn template(self, plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec {
         let function = self.planned.map(|it| it.function.name.as_str());
         let labels = names::labels(self.workflow, function);
+        // The node's name server does not know Services.
+        let asks_cluster = self.host_network && self.uses_services;
         let (affinity, topology_spread_constraints) = affinity::of(plan, self.planned);
         let spec = PodSpec {
             runtime_class_name: Some(RUNTIME_CLASS.to_owned()),
@@ -149,6 +160,7 @@ impl<'a> Pod<'a> {
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             host_network: self.host_network.then_some(true),
+            dns_policy: asks_cluster.then(|| "ClusterFirstWithHostNet".to_owned()),
             affinity,
             topology_spread_constraints,
             init_containers: (!self.init_containers.is_empty()).then_some(self.init_containers),

@@ -5,7 +5,7 @@
 //!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration, [`ready`] its
 //!   files.
 //! - [`cri`] speaks to a containerd as the kubelet does.
-//! - [`redis`] runs one private Redis or Valkey; [`nodes`] are two containerds in networks of their own
+//! - [`redis`] runs one private Redis or Valkey, `redis_image` is an image of one; [`nodes`] are two containerds in networks of their own
 //!   ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it; [`http_server`] is a server that
 //!   misbehaves on demand.
@@ -40,6 +40,7 @@ mod port;
 pub mod processes;
 pub mod ready;
 pub mod redis;
+mod redis_image;
 pub mod registry;
 pub mod run;
 pub mod scene;

@@ -24,7 +24,8 @@ pub enum RedisVersion {
 }
 
 impl RedisVersion {
-    const fn folder(self) -> &'static str {
+    /// Folder of its unpacked package.
+    pub(crate) const fn folder(self) -> &'static str {
         match self {
             Self::Redis7 => "redis-7",
             Self::Valkey8 => "valkey-8",
@@ -40,12 +41,21 @@ impl RedisVersion {
         }
     }
 
+    /// Names of server and client.
+    pub(crate) const fn programs(self) -> [&'static str; 2] {
+        [self.program(Program::Server), self.program(Program::Client)]
+    }
+
+    /// Folders of the libraries that were unpacked with it.
+    pub(crate) fn libraries(self) -> Result<Vec<PathBuf>> {
+        let lib = paths::unpacked(self.folder(), "usr/lib")?;
+        Ok(fs::read_dir(&lib)?.flatten().map(|entry| entry.path()).collect())
+    }
+
     /// A command of this server's package, with the libraries that were unpacked with it.
     fn command(self, what: Program) -> Result<Command> {
         let bin = paths::unpacked(self.folder(), "usr/bin")?;
-        let lib = paths::unpacked(self.folder(), "usr/lib")?;
-        let libraries: Vec<PathBuf> =
-            fs::read_dir(&lib)?.flatten().map(|entry| entry.path()).collect();
+        let libraries = self.libraries()?;
         // Dies with the thread that started it, however that ends.
         let mut command = Command::new("setpriv");
         command

@@ -141,7 +141,7 @@ impl Explain {
             return Caller::of_file(file, name, global);
         }
         let containers = node.containerd.containers().await?;
-        let mut found = containers.iter().filter(|_| !self.host);
+        let mut found = containers.iter().filter(|it| !self.host && !it.is_service());
         if let Some(container) = found.find(|it| it.id == *name || it.function() == name) {
             return Caller::container(container, global);
         }

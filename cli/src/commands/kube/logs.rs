@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use kube::api::LogParams;
 
 use crate::cluster::pods::{self, PodLog};
-use crate::cluster::workflows::{functions_of_spec, needs};
+use crate::cluster::workflows::{functions_of_spec, needs, services_of_spec};
 use crate::cluster::{Cluster, ClusterError, did_you_mean};
 use crate::commands::log_lines::{Line, LogLines};
 use crate::commands::log_printer::{LogPrinter, Shown};
@@ -85,7 +85,7 @@ async fn logs_of(cluster: &Cluster, name: &str) -> Result<Vec<PodLog>, ClusterEr
         None => (name, None),
     };
     let workflow = cluster.workflow(name).await?;
-    let known = functions_of_spec(&workflow);
+    let known = [functions_of_spec(&workflow), services_of_spec(&workflow)].concat();
     if let Some(function) = function.filter(|name| !known.iter().any(|it| it == name)) {
         let nearest = did_you_mean(function, known.iter().map(String::as_str));
         let (workflow, name) = (name.to_owned(), function.to_owned());

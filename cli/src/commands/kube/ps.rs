@@ -29,6 +29,7 @@ struct WorkflowRow {
     ready_functions: String,
     needs: Vec<Need>,
     functions: Vec<FunctionRow>,
+    services: Vec<FunctionRow>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -83,7 +84,7 @@ fn row(workflow: &Workflow, pods: &[Pod]) -> WorkflowRow {
         let named = |name| FunctionStatus { name, ..FunctionStatus::default() };
         functions = functions_of_spec(workflow).into_iter().map(named).collect();
     }
-    let functions = functions.into_iter().map(|function| {
+    let row_of = |function: FunctionStatus| {
         let own = pods.iter().filter(|pod| pods::runs(pod, &name, &function.name));
         FunctionRow {
             nodes: own.filter_map(pods::node).map(str::to_owned).collect(),
@@ -95,13 +96,15 @@ fn row(workflow: &Workflow, pods: &[Pod]) -> WorkflowRow {
             image_digest: function.image_digest,
             url: function.endpoint,
         }
-    });
-    let functions: Vec<_> = functions.collect();
+    };
+    let functions = functions.into_iter().map(row_of).collect();
+    let services = status.services.into_iter().map(row_of).collect();
     WorkflowRow {
         namespace: workflow.namespace().unwrap_or_default(),
         ready_functions: status.ready_functions,
         needs: needs(workflow),
         functions,
+        services,
         workflow: name,
     }
 }
@@ -111,12 +114,14 @@ fn table(rows: &[WorkflowRow]) -> Table {
         Table::new(["WORKFLOW", "FUNCTION", "WORKLOAD", "READY", "NODES", "IMAGE DIGEST", "URL"]);
     let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
     for row in rows {
-        for function in &row.functions {
+        let functions = row.functions.iter().map(|it| (it, it.function.clone()));
+        let services = row.services.iter().map(|it| (it, format!("{} (service)", it.function)));
+        for (function, name) in functions.chain(services) {
             let nodes: Vec<_> = function.nodes.iter().map(String::as_str).collect();
             let digest = function.image_digest.as_deref().unwrap_or(NONE);
             table.row([
                 row.workflow.clone(),
-                function.function.clone(),
+                name,
                 or_none(&function.workload),
                 format!("{}/{}", function.ready, function.replicas),
                 or_none(&nodes.join(",")),

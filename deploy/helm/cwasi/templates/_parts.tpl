@@ -97,7 +97,7 @@ spec:
   resources: [workflows/finalizers]
   verbs: [update]
 - apiGroups: [apps]
-  resources: [deployments]
+  resources: [deployments, statefulsets]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [batch]
   resources: [jobs, cronjobs]

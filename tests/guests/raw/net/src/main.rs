@@ -3,6 +3,8 @@
 //!
 //! - `look=NAME`: looks a name up; prints its addresses, sorted.
 //! - `tcp=ADDRESS`, `tcp=NAME:PORT`: connects; prints what the server says.
+//! - `redis=COMMAND`: sends a command to the service `cache`, whose address is in the environment; prints the answer.
+//! - `env=NAME`: prints a variable.
 //! - `udp=ADDRESS`: sends a datagram; prints the answer.
 //!
 //! Runs inside a guest. Uses the crate that Rust functions for this engine use, and the engine's functions themselves
@@ -10,7 +12,7 @@
 
 mod addresses;
 
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::FromRawFd as _;
 use std::time::Duration;
@@ -28,6 +30,8 @@ fn main() {
             Some(("look", name)) => addresses::look_up(name).map(listed),
             Some(("tcp", to)) => over_tcp(to),
             Some(("udp", to)) => over_udp(to),
+            Some(("redis", command)) => of_redis(command),
+            Some(("env", name)) => std::env::var(name).map_err(io::Error::other),
             _ => Ok("no such order".to_owned()),
         };
         let said = outcome.unwrap_or_else(|error| match error.raw_os_error() {
@@ -44,7 +48,7 @@ fn listed(mut addresses: Vec<IpAddr>) -> String {
     texts.join(" ")
 }
 
-fn over_tcp(to: &str) -> io::Result<String> {
+fn connect(to: &str) -> io::Result<TcpStream> {
     let mut stream = match to.parse::<SocketAddr>() {
         // SAFETY:
         // - a socket of this function's own.
@@ -52,6 +56,23 @@ fn over_tcp(to: &str) -> io::Result<String> {
         Err(_name) => TcpStream::connect(to)?,
     };
     stream.as_mut().set_recv_timeout(Some(ANSWER_WAIT))?;
+    Ok(stream)
+}
+
+fn of_redis(command: &str) -> io::Result<String> {
+    let of_service = |part: &str| {
+        std::env::var(format!("CACHE_SERVICE_{part}")).map_err(io::Error::other)
+    };
+    let mut stream = connect(&format!("{}:{}", of_service("HOST")?, of_service("PORT")?))?;
+    stream.write_all(format!("{command}\r\n").as_bytes())?;
+    let mut answer = [0; ANSWER_MAX];
+    let len = stream.read(&mut answer)?;
+    let lines = String::from_utf8_lossy(&answer[..len]);
+    Ok(lines.lines().collect::<Vec<_>>().join(" "))
+}
+
+fn over_tcp(to: &str) -> io::Result<String> {
+    let mut stream = connect(to)?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
