@@ -14,7 +14,8 @@ use crate::plan::{Plan, PlannedFunction};
 use crate::resource::{FunctionStatus, WorkflowStatus};
 use crate::service_status::{service, sidecar};
 use crate::workload_status::{
-    WITH_RUNTIME, deployment_trouble, digest, is_ready, job_is_ready, job_trouble, pod_trouble, replicas,
+    WITH_RUNTIME, deployment_trouble, digest, is_ready, job_is_ready, job_trouble, pod_trouble,
+    replicas,
 };
 
 pub use crate::workload_status::Trouble;

@@ -80,11 +80,9 @@ fn schema() -> Value {
         "self.all(name, name.matches('^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$'))",
         "names of services are lower-case letters, digits and `-`, first a letter, at most 42",
     )]);
-    services["additionalProperties"]["properties"]["health"]["x-kubernetes-validations"] =
-        json!([rule(
-            "!(has(self.command) && has(self.http))",
-            "keep one of `command` and `http`",
-        )]);
+    services["additionalProperties"]["properties"]["health"]["x-kubernetes-validations"] = json!([
+        rule("!(has(self.command) && has(self.http))", "keep one of `command` and `http`",)
+    ]);
     json!({
         "type": "object",
         "description": "Functions of WebAssembly that call each other: docs/workflow.md",

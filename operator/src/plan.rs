@@ -211,11 +211,8 @@ fn services(
     }
     let name = workflow.name.clone();
     workflow.connect(|service| {
-        let host = if is_pod {
-            SHARED_HOST.to_owned()
-        } else {
-            names::object(&name, Some(&service.name))
-        };
+        let host =
+            if is_pod { SHARED_HOST.to_owned() } else { names::object(&name, Some(&service.name)) };
         Address { host, port: service.port }
     });
     let mut planned = Vec::new();

@@ -88,9 +88,7 @@ pub(crate) fn pod_trouble(pod: &Pod, function: &str, where_it_runs: &str) -> Opt
         .find(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable"));
     if let Some(condition) = unschedulable {
         let message = condition.message.as_deref().unwrap_or_default();
-        let text = format!(
-            "{function}: no node takes the pod {name}: {message}{where_it_runs}"
-        );
+        let text = format!("{function}: no node takes the pod {name}: {message}{where_it_runs}");
         return Some(Trouble::new("Unschedulable", text));
     }
     let all = [&status.init_container_statuses, &status.container_statuses];

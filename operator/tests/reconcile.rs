@@ -122,13 +122,17 @@ async fn a_job_waits_for_services_but_deployments_do_not() {
     let service = json!({ "image": "s:1", "port": 6379 });
     let mut stored = service.clone();
     stored["storage"] = json!({ "path": "/data" });
-    cluster.write_with(functions.clone(), json!({ "cache": service, "db": stored, "spare": service }));
+    cluster
+        .write_with(functions.clone(), json!({ "cache": service, "db": stored, "spare": service }));
     cluster.reconcile().await;
     for path in [CACHE, DB, DEPLOYMENT] {
         assert!(cluster.api.get(path).is_some(), "{path}");
     }
     let services = cluster.api.below("/api/v1/namespaces/n/services/");
-    assert_eq!(services, ["cache", "db"].map(|name| format!("/api/v1/namespaces/n/services/hello-{name}")));
+    assert_eq!(
+        services,
+        ["cache", "db"].map(|name| format!("/api/v1/namespaces/n/services/hello-{name}"))
+    );
     cluster.run_pods();
     cluster.reconcile().await;
     assert_eq!(cluster.jobs(), [""; 0]);
@@ -142,15 +146,25 @@ async fn a_job_waits_for_services_but_deployments_do_not() {
     cluster.reconcile().await;
     assert_eq!(cluster.jobs(), [""; 0]);
     let revision = "hello-db-1";
-    runs(DB, json!({ "replicas": 1, "readyReplicas": 1, "currentRevision": revision, "updateRevision": revision }));
+    runs(
+        DB,
+        json!({ "replicas": 1, "readyReplicas": 1, "currentRevision": revision, "updateRevision": revision }),
+    );
     cluster.reconcile().await;
     assert_eq!(cluster.jobs().len(), 1);
     let status = cluster.api.get(WORKFLOW).unwrap()["status"].clone();
     let (cache, db) = (&status["services"][0], &status["services"][1]);
-    assert_eq!((&cache["workload"], &cache["readyReplicas"]), (&json!("Deployment/hello-cache"), &json!(1)));
-    assert_eq!((&db["workload"], &db["endpoint"]), (&json!("StatefulSet/hello-db"), &json!("hello-db:6379")));
+    assert_eq!(
+        (&cache["workload"], &cache["readyReplicas"]),
+        (&json!("Deployment/hello-cache"), &json!(1))
+    );
+    assert_eq!(
+        (&db["workload"], &db["endpoint"]),
+        (&json!("StatefulSet/hello-db"), &json!("hello-db:6379"))
+    );
     // Without a user it goes; with storage it is another object.
-    let functions = json!({ "greeter": { "image": "i:1", "role": "secondary", "uses": ["cache"] } });
+    let functions =
+        json!({ "greeter": { "image": "i:1", "role": "secondary", "uses": ["cache"] } });
     cluster.write_with(functions, json!({ "cache": stored, "db": stored }));
     cluster.reconcile().await;
     assert_eq!(cluster.api.below("/apis/apps/v1/namespaces/n/deployments/"), [DEPLOYMENT]);

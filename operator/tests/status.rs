@@ -218,8 +218,12 @@ fn a_wrong_spec_keeps_what_runs() {
 
 #[test]
 fn a_service_that_does_not_run_is_named_with_the_remedy() {
-    let file = FILE.replace("spec:\n", "spec:\n  services: {cache: {image: \"redis:7\", port: 6379}}\n");
-    let file = file.replace("hello: {image: \"localhost/hello:1\"}", "hello: {image: \"localhost/hello:1\", uses: [cache]}");
+    let file =
+        FILE.replace("spec:\n", "spec:\n  services: {cache: {image: \"redis:7\", port: 6379}}\n");
+    let file = file.replace(
+        "hello: {image: \"localhost/hello:1\"}",
+        "hello: {image: \"localhost/hello:1\", uses: [cache]}",
+    );
     let plan = Plan::read(&serde_saphyr::from_str(&file).unwrap()).unwrap();
     let pod = json!({
         "metadata": {

@@ -231,7 +231,9 @@ pub const FUNCTION: &[Field] = &[
     Field::new(
         "uses",
         List,
-        Deployment("`NAME_SERVICE_HOST` and `NAME_SERVICE_PORT` in its environment, and a destination of `network`"),
+        Deployment(
+            "`NAME_SERVICE_HOST` and `NAME_SERVICE_PORT` in its environment, and a destination of `network`",
+        ),
         "list of the services that it needs, which start before it; none",
     ),
     Field::new("trust", Text, Annotation("cwasi.trust"), "name of a trust group; none"),

@@ -143,7 +143,9 @@ impl Reader<'_> {
         let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         let mut functions = Vec::new();
         for entry in entries {
-            let Some(mut function) = self.function(entry, workflow, nodes, &names) else { continue };
+            let Some(mut function) = self.function(entry, workflow, nodes, &names) else {
+                continue;
+            };
             function.uses = self.uses(entry, &names, services);
             functions.push(function);
         }

@@ -97,7 +97,8 @@ impl FromStr for Address {
         let (host, port) = text.rsplit_once(':').ok_or_else(problem)?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(problem)?;
         let is_name = |host: &str| {
-            let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+            let inside =
+                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
             !host.is_empty() && host.bytes().all(inside)
         };
         let host = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -157,7 +158,9 @@ impl Workflow {
             .map(|service| (service.name.as_str(), (service, address_of(service))))
             .collect();
         for function in &mut self.functions {
-            for (service, address) in function.uses.iter().filter_map(|name| services.get(name.as_str())) {
+            for (service, address) in
+                function.uses.iter().filter_map(|name| services.get(name.as_str()))
+            {
                 let values = [address.host.clone(), address.port.to_string()];
                 for (key, value) in service.variables().into_iter().zip(values) {
                     if !function.env.iter().any(|(own, _)| *own == key) {

@@ -248,7 +248,9 @@ async fn on_nodes(
         if matches!(function.source, Source::Module(_)) && function.embed.is_empty() {
             continue;
         }
-        let Some(node) = node_of(workflow, function, global, &mut nodes).await else { return Ok(()) };
+        let Some(node) = node_of(workflow, function, global, &mut nodes).await else {
+            return Ok(());
+        };
         image(function, node, global, findings).await?;
         let spec = function.node.as_deref().and_then(|name| workflow.nodes.get(name));
         let address = spec.map_or(&global.address, |spec| &spec.address).clone();

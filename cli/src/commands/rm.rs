@@ -59,7 +59,9 @@ impl Rm {
             return removed.print();
         }
         removed.containers(&node, chosen?, workflow.is_none()).await?;
-        if let Some(folder) = workflow.map(|name| node.remove_storage(name, None)).transpose()?.flatten() {
+        if let Some(folder) =
+            workflow.map(|name| node.remove_storage(name, None)).transpose()?.flatten()
+        {
             removed.storage(&folder);
         }
         removed.print()
@@ -88,7 +90,8 @@ impl Removed {
             node.remove(&container.id).await?;
             self.report("container", &container.id);
             if are_named && container.is_service() {
-                let folder = node.remove_storage(container.workflow(), Some(container.function()))?;
+                let folder =
+                    node.remove_storage(container.workflow(), Some(container.function()))?;
                 folder.iter().for_each(|folder| self.storage(folder));
             }
         }

@@ -19,10 +19,8 @@ pub fn selected(
     let is_named =
         |container: &Container, name: &str| container.id == name || container.function() == name;
     if let Some(workflow) = workflow {
-        let found: Vec<_> = containers
-            .into_iter()
-            .filter(|container| container.workflow() == workflow)
-            .collect();
+        let found: Vec<_> =
+            containers.into_iter().filter(|container| container.workflow() == workflow).collect();
         if found.is_empty() {
             let text = format!("namespace {namespace} has no container of workflow {workflow}");
             return Err(Failure::text(Exit::Missing, text));

@@ -39,7 +39,8 @@ impl Containerd {
         let answer = |problem: String| ContainerdError::Answer { operation: operation(), problem };
         let container = self.containers().await?.into_iter().find(|container| container.id == id);
         let process = container.and_then(|container| container.spec.process().clone());
-        let mut process: Process = process.ok_or_else(|| answer("there is no such container".to_owned()))?;
+        let mut process: Process =
+            process.ok_or_else(|| answer("there is no such container".to_owned()))?;
         process.set_args(Some(words.to_vec()));
         let value = serde_json::to_vec(&process).map_err(|error| answer(error.to_string()))?;
         let exec_id = format!("health-{}", unique());
@@ -59,7 +60,12 @@ impl Containerd {
         ended
     }
 
-    async fn ended(&self, id: &str, exec_id: &str, max: Duration) -> Result<Executed, ContainerdError> {
+    async fn ended(
+        &self,
+        id: &str,
+        exec_id: &str,
+        max: Duration,
+    ) -> Result<Executed, ContainerdError> {
         let mut client = TasksClient::new(self.channel.clone());
         let (container_id, exec_id) = (id.to_owned(), exec_id.to_owned());
         let fail = || refused(format!("a process in {id}"));

@@ -97,11 +97,68 @@ fn capabilities() -> Capabilities {
 fn devices() -> Result<[Mount; 2], OciSpecError> {
     let mount = |target: &str, kind: &str, source: &str, options: &[&str]| {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
-        MountBuilder::default().destination(target).typ(kind).source(source).options(options).build()
+        MountBuilder::default()
+            .destination(target)
+            .typ(kind)
+            .source(source)
+            .options(options)
+            .build()
     };
     let terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
     Ok([
         mount("/dev/pts", "devpts", "devpts", &terminals)?,
         mount("/dev/mqueue", "mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use oci_spec::runtime::LinuxNamespaceType;
+
+    use super::*;
+
+    fn spec_in(network: Network<'_>) -> Spec {
+        let storage = WorkflowMount { source: "/s".into(), target: "/data".into(), read_only: false };
+        let native = NativeSpec {
+            cgroup: "/n/w.db",
+            args: vec!["db".to_owned(), "--serve".to_owned()],
+            image_env: vec!["PATH=/bin".to_owned(), "A=image".to_owned()],
+            env: &[("A".to_owned(), "own".to_owned())],
+            working_dir: "/data".into(),
+            user: User { uid: 999, gid: 998 },
+            network,
+            storage: Some(&storage),
+        };
+        spec(&native).unwrap()
+    }
+
+    #[test]
+    fn a_service_has_its_user_the_default_rights_and_its_storage() {
+        let spec = spec_in(Network::Own);
+        let process = spec.process().as_ref().unwrap();
+        assert_eq!((process.user().uid(), process.user().gid()), (999, 998));
+        assert_eq!(process.env().as_deref().unwrap(), ["PATH=/bin", "A=own"]);
+        assert_eq!(process.no_new_privileges(), Some(true));
+        let bounding = process.capabilities().as_ref().unwrap().bounding().clone().unwrap();
+        assert_eq!(bounding.len(), 14);
+        assert!(bounding.contains(&Capability::Setuid) && !bounding.contains(&Capability::SysAdmin));
+        let mounts = spec.mounts().as_deref().unwrap();
+        let storage = mounts.last().unwrap();
+        assert_eq!(storage.destination(), Path::new("/data"));
+        assert_eq!(storage.source().as_deref(), Some(Path::new("/s")));
+    }
+
+    #[test]
+    fn a_network_is_the_hosts_its_own_or_anothers() {
+        let network = |network| {
+            let spec = spec_in(network);
+            let namespaces = spec.linux().as_ref().unwrap().namespaces().clone().unwrap();
+            let found = namespaces.iter().find(|it| it.typ() == LinuxNamespaceType::Network);
+            found.map(|it| it.path().clone())
+        };
+        assert_eq!(network(Network::Host), None);
+        assert_eq!(network(Network::Own), Some(None));
+        let path = Path::new("/proc/7/ns/net");
+        assert_eq!(network(Network::At(path)), Some(Some(path.to_owned())));
+    }
 }

@@ -90,7 +90,9 @@ async fn by_command(
     match containerd.exec(id, words, bound).await {
         Ok(Executed::Ended(0)) => Ok(()),
         Ok(Executed::Ended(code)) => Err(format!("`{command}` ended with code {code}")),
-        Ok(Executed::Killed) => Err(format!("`{command}` took longer than {} s", bound.as_secs_f64())),
+        Ok(Executed::Killed) => {
+            Err(format!("`{command}` took longer than {} s", bound.as_secs_f64()))
+        }
         Err(error) => Err(format!("`{command}`: {error}")),
     }
 }
@@ -161,7 +163,10 @@ mod tests {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
             let status = status(stream, "/healthz", bound);
             let request = served.join().unwrap();
-            assert!(request.starts_with("GET /healthz HTTP/1.1\r\nHost: localhost\r\n"), "{request}");
+            assert!(
+                request.starts_with("GET /healthz HTTP/1.1\r\nHost: localhost\r\n"),
+                "{request}"
+            );
             status.ok()
         };
         assert_eq!(ask("HTTP/1.1 204 No Content\r\n\r\n"), Some(204));

@@ -10,9 +10,9 @@ use cwasi_host::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use super::service_containers::{self, PlannedService, SHARED, labels, shared_network};
 use super::{health, mounts};
-use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
 use crate::arguments::Global;
 use crate::containerd::Containerd;
 use crate::containerd::containers::{Container, NewContainer};
@@ -122,7 +122,8 @@ impl Platform for Node {
     }
 
     async fn plan(&self, planned: PlannedFunction<'_>) -> Result<ContainerPlan, Failure> {
-        let PlannedFunction { workflow, function, image, annotations, id, shares_network } = planned;
+        let PlannedFunction { workflow, function, image, annotations, id, shares_network } =
+            planned;
         let image = self.containerd.image(&image.name).await?;
         let parent = self.containerd.unpack(&image).await?;
         let Some(command) = image.command().into_iter().next() else {
@@ -131,7 +132,8 @@ impl Platform for Node {
             return Err(Failure::text(Exit::Data, text));
         };
         mounts::check(function)?;
-        let shared = if shares_network { Some(self.services_network(workflow, id).await?) } else { None };
+        let shared =
+            if shares_network { Some(self.services_network(workflow, id).await?) } else { None };
         let network = match &shared {
             Some(path) => Network::At(path),
             None if function.host_network => Network::Host,

@@ -100,7 +100,8 @@ pub trait Platform {
     ) -> impl Future<Output = Result<(), Failure>>;
 
     /// The services of a workflow that no container uses, by id.
-    fn unused_services(&self, workflow: &str) -> impl Future<Output = Result<Vec<String>, Failure>>;
+    fn unused_services(&self, workflow: &str)
+    -> impl Future<Output = Result<Vec<String>, Failure>>;
 
     /// Looks for a container. One of another client is an error.
     fn known(

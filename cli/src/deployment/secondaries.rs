@@ -37,7 +37,9 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let known = node.known(&self.workflow.name, &id, &plan).await?;
         match known {
             Known::Runs { as_planned: true } => return Ok((id, Deployed::Unchanged)),
-            Known::Runs { .. } if outdated == Outdated::Refuse => return Err(outdated_failure(&id)),
+            Known::Runs { .. } if outdated == Outdated::Refuse => {
+                return Err(outdated_failure(&id));
+            }
             Known::Runs { .. } if !self.has_taken_port(function) => {
                 self.replace(function, replica, &id, &plan).await?;
             }

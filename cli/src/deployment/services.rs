@@ -74,7 +74,9 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let plan = node.plan_service(&self.workflow.name, service, &id).await?;
         match node.known(&self.workflow.name, &id, &plan).await? {
             Known::Runs { as_planned: true } => return Ok((id, Deployed::Unchanged)),
-            Known::Runs { .. } if outdated == Outdated::Refuse => return Err(outdated_failure(&id)),
+            Known::Runs { .. } if outdated == Outdated::Refuse => {
+                return Err(outdated_failure(&id));
+            }
             Known::Runs { .. } | Known::Idle => node.remove(&id).await?,
         }
         self.note_at(name, &id);

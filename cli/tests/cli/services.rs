@@ -83,10 +83,13 @@ fn a_deployed_service_stays_as_long_as_a_user() {
     let stage = Stage::new("cli-services-deploy");
     let image = stage.scene.import_redis(RedisVersion::Redis7);
     let services = cache(&image, "")
-        + &format!("    second: {{image: '{image}', port: 7000, args: [redis-server, --port, '7000']}}\n");
+        + &format!(
+            "    second: {{image: '{image}', port: 7000, args: [redis-server, --port, '7000']}}\n"
+        );
     let orders = ["redis=INCR count", "tcp=127.0.0.1:7000"];
     let functions = net(&stage, "one", &orders, ", role: secondary")
-        + &net(&stage, "two", &["redis=INCR count"], ", role: secondary").replace("[cache]", "[cache, second]")
+        + &net(&stage, "two", &["redis=INCR count"], ", role: secondary")
+            .replace("[cache]", "[cache, second]")
         + &net(&stage, "user", &["redis=GET count"], "");
     let file = workflow(&stage, &services, &functions);
     let started = "w.cache started\nw.second started\nw.one started\nw.two started\n";
@@ -178,7 +181,10 @@ fn storage_stays_until_the_workflow_is_removed() {
     assert_eq!(stage.containers(), [""; 0]);
     assert_eq!(stage.ok(&["run", &file]), "redis=INCR count -> :2\n");
     let removed = stage.ok(&["rm", "--workflow", "w"]);
-    assert!(removed.trim_end().ends_with(&format!("services/{}/w", stage.scene.namespace)), "{removed}");
+    assert!(
+        removed.trim_end().ends_with(&format!("services/{}/w", stage.scene.namespace)),
+        "{removed}"
+    );
     let none = stage.fails(66, &["rm", "--workflow", "w"]);
     assert!(none.contains("has no container of workflow w"), "{none}");
     assert_eq!(stage.ok(&["run", &file]), "redis=INCR count -> :1\n");
@@ -189,8 +195,10 @@ fn storage_stays_until_the_workflow_is_removed() {
     assert_eq!(stage.ok(&["rm", "one"]), "w.one\nw.cache\n");
     stage.ok(&["deploy", &file]);
     assert_eq!(stage.ok(&["invoke", "one"]), "redis=INCR count -> :2\n");
-    let removed: Value = serde_json::from_str(&stage.ok(&["rm", "--json", "one", "cache"])).unwrap();
-    let keys: Vec<_> = removed.as_array().unwrap().iter().map(|it| it["container"].as_str()).collect();
+    let removed: Value =
+        serde_json::from_str(&stage.ok(&["rm", "--json", "one", "cache"])).unwrap();
+    let keys: Vec<_> =
+        removed.as_array().unwrap().iter().map(|it| it["container"].as_str()).collect();
     assert_eq!(keys, [Some("w.one"), Some("w.cache"), None], "{removed}");
     assert!(removed[2]["storage"].as_str().unwrap().ends_with("/w/cache"), "{removed}");
 }
@@ -207,7 +215,8 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
         (
             busybox(&format!(", command: [sh, -c, 'echo last words; sleep 1000'], {timeout}")),
             1,
-            &["service cache is not ready after 1 s: port 6379: Connection refused", "last words"][..],
+            &["service cache is not ready after 1 s: port 6379: Connection refused", "last words"]
+                [..],
         ),
         (
             busybox(", command: [sh, -c, 'echo last words; exit 3']"),
@@ -235,7 +244,11 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
             &["service cache is not ready after 1 s: GET /healthz on port 6379"],
         ),
         (busybox(", command: [nothing]"), 1, &["w.cache cannot be started", "nothing"]),
-        (cache("localhost/none:1", ""), 66, &["service cache: image localhost/none:1 is not in containerd's"]),
+        (
+            cache("localhost/none:1", ""),
+            66,
+            &["service cache: image localhost/none:1 is not in containerd's"],
+        ),
     ] {
         let file = workflow(&stage, &services, &user);
         let said = stage.fails(code, &["run", &file]);
@@ -244,7 +257,8 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
         }
         assert_eq!(stage.containers(), [""; 0], "{said}");
     }
-    let missing = stage.ok_or(1, &["lint", &workflow(&stage, &cache("localhost/none:1", ""), &user)]);
+    let missing =
+        stage.ok_or(1, &["lint", &workflow(&stage, &cache("localhost/none:1", ""), &user)]);
     assert!(missing.contains("cache: image localhost/none:1 is not in containerd's"), "{missing}");
 }
 
@@ -256,7 +270,8 @@ fn a_service_runs_as_the_user_that_the_file_says() {
     let functions = net(&stage, "one", &["redis=PING"], ", role: secondary");
     let file = workflow(&stage, &cache(&image, more), &functions);
     stage.ok(&["deploy", &file]);
-    let status = std::fs::read_to_string(format!("/proc/{}/status", stage.scene.pid("w.cache"))).unwrap();
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", stage.scene.pid("w.cache"))).unwrap();
     for line in ["Uid:\t1000\t1000\t1000\t1000", "Gid:\t1001\t1001\t1001\t1001"] {
         assert!(status.contains(line), "{status}");
     }
@@ -309,7 +324,10 @@ fn a_service_that_runs_elsewhere_is_not_started() {
     assert_eq!(stage.ok(&[&arguments[..], &set].concat()), said);
     assert_eq!(redis.cli(&["GET", "a"]), "b");
     let wrong = stage.fails(65, &["run", "--service", "cach=db:1", &file]);
-    assert!(wrong.contains("--service cach: spec.services has no `cach`; did you mean `cache`?"), "{wrong}");
+    assert!(
+        wrong.contains("--service cach: spec.services has no `cach`; did you mean `cache`?"),
+        "{wrong}"
+    );
     let wrong = stage.fails(64, &["run", "--service", "cache=db", &file]);
     assert!(wrong.contains("db is not an address such as db.example:5432"), "{wrong}");
 }
@@ -321,10 +339,16 @@ fn lint_finds_services_that_nobody_uses_and_networks_that_do_not_meet() {
     let services = cache(&image, "") + "    spare: {image: 'i:1', port: 6379}\n";
     let file = workflow(&stage, &services, &net(&stage, "user", &["redis=PING"], ""));
     let said = stage.ok_or(1, &["lint", &file]);
-    assert_eq!(said, format!("{file}:7:5: spare: no function has it in `uses`, so it is never started\n"));
+    assert_eq!(
+        said,
+        format!("{file}:7:5: spare: no function has it in `uses`, so it is never started\n")
+    );
     let set = ["--set", "spec.functions.user.hostNetwork=true"];
     let said = stage.ok_or(1, &[&["lint", file.as_str()][..], &set].concat());
-    assert!(said.contains("function user: it has the node's network, and service cache does not"), "{said}");
+    assert!(
+        said.contains("function user: it has the node's network, and service cache does not"),
+        "{said}"
+    );
     let refused = stage.fails(65, &[&["run", file.as_str()][..], &set].concat());
     assert!(refused.contains("set hostNetwork for both, or for none"), "{refused}");
 }

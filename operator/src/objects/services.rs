@@ -198,10 +198,7 @@ fn container(planned: &PlannedService) -> Container {
             failure_threshold: Some(checks_of(service.health.timeout)),
             ..probe(service)
         }),
-        readiness_probe: Some(Probe {
-            period_seconds: Some(READINESS_SECONDS),
-            ..probe(service)
-        }),
+        readiness_probe: Some(Probe { period_seconds: Some(READINESS_SECONDS), ..probe(service) }),
         volume_mounts: service.storage.as_ref().map(|storage| vec![mount(storage)]),
         ..Container::default()
     }

@@ -6,8 +6,13 @@ use super::Target::{Deployment, Inside, Kubernetes, Oci};
 
 /// Fields of a service.
 pub const SERVICE: &[Field] = &[
-    Field::new("image", Text, Deployment("the container's image"), "name of an image in containerd")
-        .required(),
+    Field::new(
+        "image",
+        Text,
+        Deployment("the container's image"),
+        "name of an image in containerd",
+    )
+    .required(),
     Field::new(
         "port",
         Number(1, 65_535),
@@ -35,7 +40,12 @@ pub const SERVICE: &[Field] = &[
         Oci("linux.namespaces"),
         "`true` gives the service the node's network; `false`: that of the functions that use it",
     ),
-    Field::new("health", Object(HEALTH), Inside, "when it is ready; when its port takes connections"),
+    Field::new(
+        "health",
+        Object(HEALTH),
+        Inside,
+        "when it is ready; when its port takes connections",
+    ),
     Field::new("storage", Object(STORAGE), Inside, "a folder that outlives its container; none"),
     Field::new(
         "podTemplate",

@@ -229,7 +229,12 @@ impl Reader<'_> {
     }
 
     /// A whole number within its field's bounds.
-    pub(super) fn number(&mut self, entry: &Entry, path: &str, known: &[fields::Field]) -> Option<u32> {
+    pub(super) fn number(
+        &mut self,
+        entry: &Entry,
+        path: &str,
+        known: &[fields::Field],
+    ) -> Option<u32> {
         let path = format!("{path}.{}", entry.key);
         let text = self.text(&entry.node, &path)?;
         let field = known.iter().find(|field| field.name == entry.key)?;

@@ -87,7 +87,8 @@ impl Reader<'_> {
         let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
         let user = uid.parse().ok().zip(gid.parse().ok()).map(|(uid, gid)| User { uid, gid });
         if user.is_none() {
-            let text = format!("{path}.user: `{text}` is not `UID` or `UID:GID`, such as \"999:999\"");
+            let text =
+                format!("{path}.user: `{text}` is not `UID` or `UID:GID`, such as \"999:999\"");
             self.fault(entry.node.location, text);
         }
         user
@@ -100,7 +101,10 @@ impl Reader<'_> {
         let fields = self.fields(&entry.node, &path, HEALTH);
         let timeout = given(&fields, "timeout").and_then(|entry| self.health_timeout(entry, &path));
         let check = self.health_check(&fields, &path);
-        Health { check: check.unwrap_or(by_port.check), timeout: timeout.unwrap_or(by_port.timeout) }
+        Health {
+            check: check.unwrap_or(by_port.check),
+            timeout: timeout.unwrap_or(by_port.timeout),
+        }
     }
 
     fn health_check(&mut self, fields: &Given<'_>, path: &str) -> Option<HealthCheck> {
@@ -108,14 +112,17 @@ impl Reader<'_> {
             (Some(command), None) => {
                 let words = self.args(&command.node, &format!("{path}.command"));
                 if words.is_empty() {
-                    let text = format!("{path}.command names no program: write a list such as [redis-cli, ping]");
+                    let text = format!(
+                        "{path}.command names no program: write a list such as [redis-cli, ping]"
+                    );
                     self.fault(command.location, text);
                 }
                 Some(HealthCheck::Command(words))
             }
             (None, Some(http)) => {
                 let text = self.text(&http.node, &format!("{path}.http"))?;
-                let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+                let is_path =
+                    text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
                 if !is_path {
                     let text = format!("{path}.http: `{text}` is not a path such as /healthz");
                     self.fault(http.node.location, text);
@@ -123,7 +130,10 @@ impl Reader<'_> {
                 Some(HealthCheck::Http(text.to_owned()))
             }
             (Some(_), Some(http)) => {
-                self.fault(http.location, format!("{path} has both `command` and `http`: keep one"));
+                self.fault(
+                    http.location,
+                    format!("{path} has both `command` and `http`: keep one"),
+                );
                 None
             }
             (None, None) => None,
@@ -150,7 +160,9 @@ impl Reader<'_> {
         let size = given(&fields, "size").map_or(Some(STORAGE_SIZE), |entry| {
             let text = self.text(&entry.node, &format!("{path}.size"))?;
             cwasi_config::size(text, STORAGE_SIZE_MAX)
-                .map_err(|problem| self.fault(entry.node.location, format!("{path}.size: {text} {problem}")))
+                .map_err(|problem| {
+                    self.fault(entry.node.location, format!("{path}.size: {text} {problem}"))
+                })
                 .ok()
         });
         let class = given(&fields, "class")

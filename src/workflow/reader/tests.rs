@@ -144,6 +144,7 @@ fn the_command_line_changes_values() {
         let additions = Additions {
             set: vec![(path.to_owned(), value.to_owned())],
             inputs: vec![("video".to_owned(), PathBuf::from("/videos"))],
+            ..Additions::default()
         };
         Workflow::parse(GOOD, Path::new("/w"), &additions)
     };

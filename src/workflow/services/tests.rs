@@ -8,7 +8,9 @@ fn workflow(spec: &str) -> Result<Workflow, Vec<Problem>> {
 }
 
 fn given(spec: &str, additions: &Additions) -> Result<Workflow, Vec<Problem>> {
-    let text = format!("apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n{spec}");
+    let text = format!(
+        "apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n{spec}"
+    );
     Workflow::parse(&text, Path::new("/w"), additions)
 }
 

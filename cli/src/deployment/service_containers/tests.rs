@@ -18,7 +18,10 @@ fn a_service_is_unused_when_no_container_of_its_workflow_names_it() {
         container(&format!("{workflow}.{name}"), &[("workflow", workflow), ("service", name)])
     };
     let user = |workflow: &str, uses: &str| {
-        container(&format!("{workflow}.f"), &[("workflow", workflow), ("function", "f"), ("uses", uses)])
+        container(
+            &format!("{workflow}.f"),
+            &[("workflow", workflow), ("function", "f"), ("uses", uses)],
+        )
     };
     let all = [
         service("w", "cache"),
