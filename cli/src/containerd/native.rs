@@ -118,7 +118,8 @@ mod tests {
     use super::*;
 
     fn spec_in(network: Network<'_>) -> Spec {
-        let storage = WorkflowMount { source: "/s".into(), target: "/data".into(), read_only: false };
+        let storage =
+            WorkflowMount { source: "/s".into(), target: "/data".into(), read_only: false };
         let native = NativeSpec {
             cgroup: "/n/w.db",
             args: vec!["db".to_owned(), "--serve".to_owned()],
@@ -141,7 +142,9 @@ mod tests {
         assert_eq!(process.no_new_privileges(), Some(true));
         let bounding = process.capabilities().as_ref().unwrap().bounding().clone().unwrap();
         assert_eq!(bounding.len(), 14);
-        assert!(bounding.contains(&Capability::Setuid) && !bounding.contains(&Capability::SysAdmin));
+        assert!(
+            bounding.contains(&Capability::Setuid) && !bounding.contains(&Capability::SysAdmin)
+        );
         let mounts = spec.mounts().as_deref().unwrap();
         let storage = mounts.last().unwrap();
         assert_eq!(storage.destination(), Path::new("/data"));

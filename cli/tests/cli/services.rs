@@ -17,6 +17,9 @@ const REFUSED: &str = "errno 14";
 /// What a destination comes to that `network` does not have: `ACCES`.
 const DENIED: &str = "errno 2";
 
+/// Fields of a busybox that listens nowhere, and ends when it is asked to.
+const IDLE: &str = ", command: [sh, -c, 'echo last words; trap exit TERM; sleep 1000 & wait']";
+
 /// A workflow file `w` of these services and functions.
 fn workflow(stage: &Stage, services: &str, functions: &str) -> String {
     let path = stage.folder.path().join("w.yaml");
@@ -165,7 +168,7 @@ fn a_killed_service_is_its_users_error_until_it_is_deployed_again() {
     assert_eq!(stage.ok(&["deploy", &file]), "w.cache unchanged\nw.one started\n");
     assert_eq!(stage.ok(&["invoke", "one"]), "redis=INCR count -> :2\n");
     let set = "spec.services.cache.env={A: c}";
-    let refused = stage.fails(1, &["run", &file, "--set", set]);
+    let refused = stage.fails(70, &["run", &file, "--set", set]);
     assert!(refused.contains("w.cache runs otherwise than the file says"), "{refused}");
     stage.ok(&["rm", "--workflow", "w"]);
 }
@@ -210,40 +213,28 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
     let image = stage.scene.import_redis(RedisVersion::Redis7);
     let user = net(&stage, "user", &["redis=PING"], "");
     let busybox = |more: &str| cache(BUSYBOX, more);
-    let timeout = "health: {timeout: 1s}";
+    let unready = |check: &str| busybox(&format!("{IDLE}, health: {{{check}timeout: 1s}}"));
     for (services, code, parts) in [
         (
-            busybox(&format!(", command: [sh, -c, 'echo last words; sleep 1000'], {timeout}")),
-            1,
+            unready(""),
+            70,
             &["service cache is not ready after 1 s: port 6379: Connection refused", "last words"]
                 [..],
         ),
         (
             busybox(", command: [sh, -c, 'echo last words; exit 3']"),
-            1,
+            70,
             &["service cache ended with code 3 before it was ready", "last words"],
         ),
-        (
-            busybox(", command: [sleep, '1000'], health: {command: ['false'], timeout: 1s}"),
-            1,
-            &["service cache is not ready after 1 s: `false` ended with code 1"],
-        ),
-        (
-            busybox(", command: [sleep, '1000'], health: {command: [sleep, '1000'], timeout: 1s}"),
-            1,
-            &["service cache is not ready after 1 s: `sleep 1000` took longer than"],
-        ),
-        (
-            busybox(", command: [sleep, '1000'], health: {command: [nothing], timeout: 1s}"),
-            1,
-            &["service cache is not ready after 1 s: `nothing`"],
-        ),
+        (unready("command: ['false'], "), 70, &["not ready after 1 s: `false` ended with code 1"]),
+        (unready("command: [sleep, '1000'], "), 70, &["1 s: `sleep 1000` took longer than"]),
+        (unready("command: [nothing], "), 70, &["service cache is not ready after 1 s: `nothing`"]),
         (
             cache(&image, ", health: {http: /healthz, timeout: 1s}"),
-            1,
+            70,
             &["service cache is not ready after 1 s: GET /healthz on port 6379"],
         ),
-        (busybox(", command: [nothing]"), 1, &["w.cache cannot be started", "nothing"]),
+        (busybox(", command: [nothing]"), 70, &["w.cache cannot be started", "nothing"]),
         (
             cache("localhost/none:1", ""),
             66,
@@ -283,7 +274,7 @@ fn a_service_runs_as_the_user_that_the_file_says() {
 fn an_interrupted_start_of_a_service_leaves_nothing() {
     let stage = Stage::new("cli-services-interrupted");
     stage.scene.import_busybox();
-    let services = cache(BUSYBOX, ", command: [sleep, '1000']");
+    let services = cache(BUSYBOX, IDLE);
     let file = workflow(&stage, &services, &net(&stage, "user", &["redis=PING"], ""));
     for verb in ["run", "deploy"] {
         let role = if verb == "deploy" { ", role: secondary" } else { "" };
@@ -328,7 +319,7 @@ fn a_service_that_runs_elsewhere_is_not_started() {
         wrong.contains("--service cach: spec.services has no `cach`; did you mean `cache`?"),
         "{wrong}"
     );
-    let wrong = stage.fails(64, &["run", "--service", "cache=db", &file]);
+    let wrong = stage.fails(2, &["run", "--service", "cache=db", &file]);
     assert!(wrong.contains("db is not an address such as db.example:5432"), "{wrong}");
 }
 
