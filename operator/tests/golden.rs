@@ -168,7 +168,7 @@ fn a_service_has_a_place_of_its_own() {
   placement: {policy: pod}
   services:
     db: {image: "i:1", port: 5432, storage: {path: /data}}
-    queue: {image: "i:1", port: 5432, podTemplate: {spec: {container: []}}}
+    queue: {image: "i:1", port: 5432, podTemplate: {spec: {container: [x], containers: []}}}
     a-name-that-is-rather-long-for-an-object-of-kubernetes: {image: "i:1", port: 1}
     unused: {image: "i:1", port: 5432}
   functions:

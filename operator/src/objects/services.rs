@@ -130,6 +130,8 @@ fn stateful_set(plan: &Plan, planned: &PlannedService, storage: &Storage) -> Obj
         replicas: Some(1),
         service_name: Some(names::object(&plan.workflow, Some(&planned.service.name))),
         selector: selector(plan, planned),
+        // Otherwise a pod that never became ready would keep a corrected one from starting.
+        pod_management_policy: Some("Parallel".to_owned()),
         template: template(plan, planned),
         volume_claim_templates: Some(vec![claim]),
         ..StatefulSetSpec::default()
