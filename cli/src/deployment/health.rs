@@ -1,7 +1,7 @@
 //! Waits until a service is ready: its health check, again and again until a bound.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -120,13 +120,8 @@ fn status(mut stream: TcpStream, path: &str, bound: Duration) -> io::Result<u16>
     stream.set_write_timeout(Some(bound))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
-    let (mut answer, mut bytes) = (Vec::new(), stream.take(ANSWER_MAX).bytes());
-    for byte in &mut bytes {
-        match byte? {
-            b'\n' => break,
-            byte => answer.push(byte),
-        }
-    }
+    let mut answer = Vec::new();
+    BufReader::new(stream.take(ANSWER_MAX)).read_until(b'\n', &mut answer)?;
     let text = String::from_utf8_lossy(&answer);
     let status = text.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
     status

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -27,6 +28,7 @@ use cwasi_workflow::services::{Service, User};
 
 /// Folder of the storage of services, below the folder of what lasts.
 const STORAGE: &str = "services";
+const STORAGE_MODE: u32 = 0o755;
 /// Value of the label `network` of containers that share one.
 pub const SHARED: &str = "shared";
 
@@ -176,13 +178,15 @@ fn storage_folder(config: &NodeConfig, namespace: &str, workflow: &str, service:
     config.cache_dir.join(STORAGE).join(namespace).join(workflow).join(service)
 }
 
-/// Makes the folder of a storage, for the user of the service.
+/// Makes the folder of a storage, for the user of the service. Programs that begin as root and then change their user
+/// enter it, too; on the host, the folders above keep others out.
 fn make_storage(folder: &Path, user: User) -> io::Result<()> {
     if folder.exists() {
         return Ok(());
     }
     create_private_dir(folder).map_err(io::Error::other)?;
-    std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid))
+    fs::set_permissions(folder, fs::Permissions::from_mode(STORAGE_MODE))?;
+    chown(folder, Some(user.uid), Some(user.gid))
 }
 
 /// Removes the storage of a workflow's services, or of one of them. Returns its folder; `None` if there is none.

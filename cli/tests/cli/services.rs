@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_testbed::scene::{BUSYBOX, wait_for};
 use nix::sys::signal::Signal;
@@ -53,8 +54,12 @@ fn ps(stage: &Stage) -> Vec<[String; 3]> {
 
 #[test]
 fn a_run_starts_a_service_before_its_user_and_takes_it_down() {
-    let stage = Stage::new("cli-services-run");
-    for version in [RedisVersion::Redis7, RedisVersion::Valkey8] {
+    for (containerd, version) in [
+        (ContainerdVersion::V1_6, RedisVersion::Redis7),
+        (ContainerdVersion::V1_7, RedisVersion::Valkey8),
+        (ContainerdVersion::V2, RedisVersion::Redis7),
+    ] {
+        let stage = Stage::on(containerd, "cli-services-run");
         let image = stage.scene.import_redis(version);
         let client = if version == RedisVersion::Redis7 { "redis-cli" } else { "valkey-cli" };
         let health = format!(", health: {{command: [{client}, ping]}}");
@@ -251,6 +256,23 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
     let missing =
         stage.ok_or(1, &["lint", &workflow(&stage, &cache("localhost/none:1", ""), &user)]);
     assert!(missing.contains("cache: image localhost/none:1 is not in containerd's"), "{missing}");
+}
+
+/// A path that is not there, then one that is.
+#[test]
+fn a_service_is_ready_when_it_answers_over_http() {
+    let stage = Stage::new("cli-services-http");
+    stage.scene.import_busybox();
+    let start = "mkdir /www; echo ok > /www/healthz; exec busybox httpd -f -p 6379 -h /www";
+    let service = |path: &str| {
+        let health = format!("health: {{http: {path}, timeout: 1s}}");
+        cache(BUSYBOX, &format!(", command: [sh, -c, '{start}'], {health}"))
+    };
+    let user = net(&stage, "user", &["env=CACHE_SERVICE_PORT"], "");
+    let refused = stage.fails(70, &["run", &workflow(&stage, &service("/nothing"), &user)]);
+    assert!(refused.contains("GET /nothing on port 6379 answers with status 404"), "{refused}");
+    let said = stage.ok(&["run", &workflow(&stage, &service("/healthz"), &user)]);
+    assert_eq!(said, "env=CACHE_SERVICE_PORT -> 6379\n");
 }
 
 #[test]

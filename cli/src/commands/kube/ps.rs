@@ -155,4 +155,28 @@ mod tests {
             "{text}"
         );
     }
+
+    #[test]
+    fn services_are_below_the_functions() {
+        let workflow: Workflow = serde_json::from_value(json!({
+            "apiVersion": "cwasi.dev/v1alpha1", "kind": "Workflow",
+            "metadata": { "name": "w", "namespace": "n" },
+            "spec": {},
+            "status": {
+                "functions": [{ "name": "front", "workload": "Deployment/w-front", "replicas": 1, "readyReplicas": 1 }],
+                "services": [{ "name": "db", "workload": "StatefulSet/w-db", "replicas": 1, "endpoint": "w-db:5432" }],
+            },
+        }))
+        .unwrap();
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "w-db-0", "labels": { "cwasi.dev/workflow": "w", "cwasi.dev/service": "db" } },
+            "spec": { "nodeName": "one", "containers": [{ "name": "db" }] },
+        }))
+        .unwrap();
+        let row = row(&workflow, &[pod]);
+        assert!(row.functions[0].nodes.is_empty(), "{row:?}");
+        let text = table(&[row]).to_string();
+        let line = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(line, "w db (service) StatefulSet/w-db 0/1 one - w-db:5432");
+    }
 }
