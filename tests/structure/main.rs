@@ -72,7 +72,7 @@ const SOLE_USERS: [(&str, &[&str]); 11] = [
 ];
 
 /// Folders of sources outside of `src`.
-const OTHER_SOURCES: [&str; 9] = [
+const OTHER_SOURCES: [&str; 10] = [
     "abi/src",
     "benches/kubernetes/src",
     "benches/protocol/src",
