@@ -6,8 +6,15 @@ use std::path::Path;
 use crate::paths::checkout;
 
 /// Folders with pages, from the checkout; `""` is the checkout itself.
-const FOLDERS: [&str; 6] =
-    ["", "docs", "guest-sdk/rust", "tests/guests", "third_party", "workflows/vehicle-paths"];
+const FOLDERS: [&str; 7] = [
+    "",
+    "docs",
+    "guest-sdk/rust",
+    "tests/guests",
+    "third_party",
+    "workflows/functions",
+    "workflows/vehicle-paths",
+];
 
 #[derive(Clone, Debug)]
 pub struct Page {
