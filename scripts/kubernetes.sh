@@ -6,6 +6,7 @@
 #   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
 #   kubernetes.sh zero      functions at zero, with KEDA, only by this name: KEDA's build takes 15 minutes
 #   kubernetes.sh bench     starts of functions beside native images, only by this name: target/bench-kubernetes
+#   kubernetes.sh many      500 Workflows on a control plane without nodes, only by this name: 15 minutes
 #   kubernetes.sh --shell   a shell beside the cluster, with `kubectl` and `on NODE COMMAND…`
 #
 # The first run unpacks etcd, CNI plugins, iptables and Go from Debian below .cwasi/, and builds Kubernetes from its Go
@@ -26,6 +27,7 @@ source "$CHECKOUT/scripts/static.sh"
 source "$CHECKOUT/tests/kubernetes/images.sh"
 source "$CHECKOUT/tests/kubernetes/checks.sh"
 source "$CHECKOUT/tests/kubernetes/installation.sh"
+source "$CHECKOUT/tests/kubernetes/operators.sh"
 
 finish() {
     local code=$?
@@ -63,6 +65,28 @@ run_case() {
     remove_namespaces "$name"
 }
 
+# The nodes, and what runs on them.
+start_nodes() {
+    local node
+    for node in node1 node2; do
+        say "starting $node (${NODE_CONTAINERD[$node]})"
+        start_node "$node"
+    done
+    say "installing the runtime with deploy/kubernetes"
+    install_runtime
+}
+
+# Cases of the operator that need no node: they start its program beside the API server.
+WITHOUT_NODES=(many troubles)
+
+need_nodes() {
+    local name
+    for name in "${cases[@]}"; do
+        [[ " ${WITHOUT_NODES[*]} " == *" $name "* ]] || return 0
+    done
+    return 1
+}
+
 [ "$(id -u)" = 0 ] || die "machines of their own need root"
 [ -d /sys/fs/cgroup/memory ] || die "the test cluster runs with cgroup v1; make test-vm tests cgroup v2"
 shell=
@@ -81,8 +105,15 @@ mkdir -p "$STATE_DIR/kubernetes"
 exec 9>"$STATE_DIR/kubernetes/lock"
 flock -n 9 || die "another run of this checkout has the cluster"
 unpack_for_kubernetes
-build_programs "${CLUSTER_PROGRAMS[@]}"
-build_images
+if need_nodes; then
+    build_programs "${CLUSTER_PROGRAMS[@]}"
+    build_images
+else
+    build_programs "${CONTROL_PROGRAMS[@]}"
+    # shellcheck disable=SC2046 # one flag or none
+    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release) --only cwasi-operator
+fi
+[[ " ${cases[*]} " != *" troubles "* ]] || fetch_gateway_api
 [[ " ${cases[*]} " != *" video "* ]] || build_video
 [[ ! " ${cases[*]} " =~ " "(edges|video|zero)" " ]] || build_redis
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
@@ -97,12 +128,7 @@ trap 'exit 130' INT TERM HUP
 mkdir -p "$CLUSTER_DIR"
 say "starting the control plane"
 start_control
-for node in node1 node2; do
-    say "starting $node (${NODE_CONTAINERD[$node]})"
-    start_node "$node"
-done
-say "installing the runtime with deploy/kubernetes"
-install_runtime
+! need_nodes || start_nodes
 if [ -n "$shell" ]; then
     export -f kubectl on in_network
     export PROGRAMS CLUSTER_DIR

@@ -119,6 +119,10 @@ fn function_rules() -> Value {
             &format!("`{field}` needs a port, such as `http: 8080`"),
         ));
     }
+    rules.push(rule(
+        "!has(self.ingress) || !has(self.ingress.gateway) || !(has(self.ingress.class) || has(self.ingress.tls))",
+        "`ingress.gateway` excludes `class` and `tls`: the Gateway has its own",
+    ));
     json!(rules)
 }
 

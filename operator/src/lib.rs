@@ -3,17 +3,21 @@
 //! - [`crd`]: the CustomResourceDefinition, from the fields of the workflow file; [`resource`]: the kind and its status,
 //!   which clients share.
 //! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan.
-//! - [`observe`]: what the cluster has of it; [`conditions`]: what the status says about that; `workload_status`: of
-//!   single workloads; `service_status`: of services.
+//! - [`cache`]: what the watches show; [`observe`]: what the cluster has of a Workflow; [`conditions`]: what the status
+//!   says about that; `workload_status`: of single workloads; `service_status`: of services.
 //! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
-//! - [`reconcile`]: applies, prunes, writes the status; [`publish`]: a part of the status; [`endpoints`]: metrics and
-//!   probes.
+//! - [`controller`]: when Workflows are reconciled; [`reconcile`]: once, with its [`context`]; [`apply`]: writes and
+//!   deletes objects; [`publish`]: a part of the status; [`endpoints`]: metrics and probes.
 //! - [`scaler`]: the calls of functions that are started on demand, for KEDA.
 //!
-//! Invariant: the operator keeps nothing but the last minutes' counters. Objects follow from the Workflow, its status
-//! included, and from what the cluster has.
+//! Invariant: the operator keeps nothing but the last minutes' counters, and a copy of what the API has. Objects follow
+//! from the Workflow, its status included, and from what the cluster has.
 
+pub mod apply;
+pub mod cache;
 pub mod conditions;
+pub mod context;
+pub mod controller;
 pub mod crd;
 pub mod edges;
 pub mod endpoints;

@@ -9,38 +9,31 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
 use cwasi_networked::RedisTarget;
+use cwasi_operator::context::{Context, Written};
+use cwasi_operator::controller::Controller;
 use cwasi_operator::edges::Edges;
 use cwasi_operator::endpoints::{self, Metrics};
 use cwasi_operator::objects::names;
-use cwasi_operator::reconcile::{Context, reconcile, retry};
 use cwasi_operator::resource::Workflow;
 use cwasi_operator::scaler::Scaler;
 use cwasi_operator::scaler::announcer::announce;
-use futures_util::StreamExt as _;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::api::networking::v1::Ingress;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{Controller, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::runtime::reflector::Store;
 use kube_lease_manager::LeaseManagerBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::{debug, info};
+use tracing::info;
 
 /// A leader that does not renew its Lease for so long is one no more, in seconds; it renews the rest before.
 const LEASE_SECONDS: u64 = 15;
 const LEASE_GRACE_SECONDS: u64 = 5;
 /// Longest time to give it back at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// What is logged without RUST_LOG. What watchers say is logged here, once.
+const LOG: &str = "info,kube_runtime::watcher=off";
 /// The operator's Service.
 const SERVICE: &str = "cwasi-operator";
-/// Workflows that are reconciled at a time.
-const CONCURRENCY: u16 = 4;
 
 /// Makes Deployments, Jobs, Services and more of CWASI's workflows
 #[derive(Debug, Parser)]
@@ -105,7 +98,7 @@ fn print_definition() -> anyhow::Result<()> {
 async fn operate(arguments: Arguments) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| LOG.into()),
         )
         .with_writer(std::io::stderr)
         .init();
@@ -167,46 +160,25 @@ async fn control(
     metrics: &Metrics,
     on_demand: Option<&OnDemand>,
 ) {
-    let selected = watcher::Config::default().labels(names::WORKFLOW);
     let reporter = Reporter {
         controller: names::MANAGER.to_owned(),
         instance: Some(arguments.identity.clone()),
     };
     let context = Context {
         client: client.clone(),
+        cache: Arc::default(),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
         scaler: on_demand.map(|it| it.address.clone()),
+        written: Written::default(),
     };
-    let scope = arguments.namespace.as_deref();
-    let controller = Controller::new(api::<Workflow>(client, scope), watcher::Config::default());
+    let controller = Controller::new(client, arguments.namespace.as_deref(), context);
     let edges = Edges::new(client.clone(), client.default_namespace(), metrics.clone());
     let measured = edges.run(controller.store());
     let announced = announce_functions(client, on_demand, controller.store());
-    let reconciled = controller
-        .with_config(kube::runtime::controller::Config::default().concurrency(CONCURRENCY))
-        .owns(api::<Deployment>(client, scope), selected.clone())
-        .owns(api::<StatefulSet>(client, scope), selected.clone())
-        .owns(api::<Job>(client, scope), selected.clone())
-        .owns(api::<CronJob>(client, scope), selected.clone())
-        .owns(api::<Service>(client, scope), selected.clone())
-        .owns(api::<Ingress>(client, scope), selected.clone())
-        .owns(api::<HorizontalPodAutoscaler>(client, scope), selected.clone())
-        .owns(api::<PodDisruptionBudget>(client, scope), selected.clone())
-        .watches(api::<Pod>(client, scope), selected, |pod| {
-            let name = pod.labels().get(names::WORKFLOW)?.clone();
-            Some(ObjectRef::new(&name).within(&pod.namespace()?))
-        })
-        .run(reconcile, retry, Arc::new(context))
-        .for_each(|reconciled| async move {
-            match reconciled {
-                Ok((workflow, _)) => debug!(%workflow, "reconciled"),
-                Err(error) => debug!(%error, "not reconciled"),
-            }
-        });
     tokio::select! {
         () = announced => {}
-        () = reconciled => {}
+        () = controller.run() => {}
         () = measured => {}
     }
 }
@@ -252,15 +224,5 @@ async fn serve_scaler(
     match on_demand {
         Some(on_demand) => on_demand.scaler.clone().serve(address).await,
         None => std::future::pending().await,
-    }
-}
-
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
     }
 }

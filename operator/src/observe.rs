@@ -3,10 +3,13 @@
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
-use kube::{Api, Client, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{ApiResource, DynamicObject};
+use serde::de::DeserializeOwned;
+use tracing::warn;
 
-use crate::objects::{self, Object, names};
+use crate::cache::Cache;
+use crate::objects::{Object, names};
 
 /// Objects that a Workflow controls, and its pods.
 #[derive(Clone, Debug, Default)]
@@ -15,57 +18,39 @@ pub struct Observed {
     pub stateful_sets: Vec<StatefulSet>,
     pub jobs: Vec<Job>,
     pub cron_jobs: Vec<CronJob>,
+    /// Labels and status, as the cache has them.
     pub pods: Vec<Pod>,
+    pub scaled_objects: Vec<DynamicObject>,
+    pub http_routes: Vec<DynamicObject>,
     /// All of its objects: kind and name.
     pub objects: Vec<(ApiResource, String)>,
-    /// KEDA is there.
-    pub has_keda: bool,
 }
 
 impl Observed {
-    /// Asks for all that has the Workflow's label and, but for pods, its `uid` as the controller's.
-    ///
-    /// # Errors
-    /// What the API says.
-    pub async fn ask(
-        client: &Client,
-        namespace: &str,
-        workflow: &str,
-        uid: &str,
-    ) -> kube::Result<Self> {
-        let selected = ListParams::default().labels(&format!("{}={workflow}", names::WORKFLOW));
-        let mut objects = Vec::new();
-        let mut has_keda = true;
-        for kind in objects::kinds() {
-            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
-            let found = match api.list_metadata(&selected).await {
-                Err(kube::Error::Api(status)) if status.code == 404 && is_kedas(&kind) => {
-                    has_keda = false;
-                    continue;
-                }
-                found => found?,
-            };
-            let own = found.items.into_iter().filter(|it| is_controlled(it, uid));
-            objects.extend(own.map(|it| (kind.clone(), it.name_any())));
+    /// Reads all that has the Workflow's label and, but for pods, its `uid` as the controller's.
+    #[must_use]
+    pub fn read(cache: &Cache, namespace: &str, workflow: &str, uid: &str) -> Self {
+        let mut all = Self::default();
+        for (kind, object) in cache.of(namespace, workflow) {
+            if kind.kind == "Pod" {
+                all.pods.extend(parsed(&object));
+                continue;
+            }
+            if !is_controlled(&object, uid) {
+                continue;
+            }
+            all.objects.push((kind.clone(), object.name_any()));
+            match kind.kind.as_str() {
+                "Deployment" => all.deployments.extend(parsed(&object)),
+                "StatefulSet" => all.stateful_sets.extend(parsed(&object)),
+                "Job" => all.jobs.extend(parsed(&object)),
+                "CronJob" => all.cron_jobs.extend(parsed(&object)),
+                "ScaledObject" => all.scaled_objects.push((*object).clone()),
+                "HTTPRoute" => all.http_routes.push((*object).clone()),
+                _ => {}
+            }
         }
-        let is_own = |kind: &str, name: String| {
-            objects.iter().any(|(resource, own)| resource.kind == kind && *own == name)
-        };
-        let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-        let mut deployments = deployments.list(&selected).await?.items;
-        deployments.retain(|it| is_own("Deployment", it.name_any()));
-        let stateful_sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
-        let mut stateful_sets = stateful_sets.list(&selected).await?.items;
-        stateful_sets.retain(|it| is_own("StatefulSet", it.name_any()));
-        let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-        let mut jobs = jobs.list(&selected).await?.items;
-        jobs.retain(|it| is_own("Job", it.name_any()));
-        let cron_jobs: Api<CronJob> = Api::namespaced(client.clone(), namespace);
-        let mut cron_jobs = cron_jobs.list(&selected).await?.items;
-        cron_jobs.retain(|it| is_own("CronJob", it.name_any()));
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let pods = pods.list(&selected).await?.items;
-        Ok(Self { deployments, stateful_sets, jobs, cron_jobs, pods, objects, has_keda })
+        all
     }
 
     /// True if the Workflow has this object.
@@ -96,6 +81,12 @@ impl Observed {
         self.cron_jobs.iter().find(|it| it.name_any() == name)
     }
 
+    /// True if an HTTPRoute has no answer of a Gateway yet.
+    #[must_use]
+    pub fn has_unanswered_route(&self) -> bool {
+        self.http_routes.iter().any(|it| !is_answered(it))
+    }
+
     /// Pods of a function; `None` = of the whole workflow.
     pub fn pods_of<'a>(&'a self, function: Option<&'a str>) -> impl Iterator<Item = &'a Pod> {
         self.pods.iter().filter(move |pod| {
@@ -112,10 +103,20 @@ impl Observed {
     }
 }
 
-fn is_kedas(kind: &ApiResource) -> bool {
-    *kind == objects::scaled_object_kind()
+/// True if the controller of a Gateway has written into an HTTPRoute's status.
+#[must_use]
+pub fn is_answered(route: &DynamicObject) -> bool {
+    route.data["status"]["parents"].as_array().is_some_and(|it| !it.is_empty())
 }
 
-fn is_controlled(object: &PartialObjectMeta<DynamicObject>, uid: &str) -> bool {
+fn parsed<K>(object: &DynamicObject) -> Option<K>
+where
+    K: kube::Resource + DeserializeOwned,
+{
+    let parsed = object.clone().try_parse();
+    parsed.map_err(|error| warn!(name = object.name_any(), %error, "an object is unreadable")).ok()
+}
+
+fn is_controlled(object: &DynamicObject, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.uid == uid && owner.controller == Some(true))
 }

@@ -2,12 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod watching;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use cwasi_operator::cache::Cache;
+use cwasi_operator::context::{Context, Written};
 use cwasi_operator::edges::{Edges, PUBLISH_PERIOD};
 use cwasi_operator::endpoints::Metrics;
-use cwasi_operator::reconcile::{Context, reconcile};
+use cwasi_operator::reconcile::reconcile;
 use cwasi_operator::resource::Workflow;
 use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
@@ -15,6 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use cwasi_fake_api::FakeApi;
+use watching::watch;
 
 const WORKFLOW: &str = "/apis/cwasi.dev/v1alpha1/namespaces/n/workflows/hello";
 const PODS: &str = "/api/v1/namespaces/cwasi-system/pods";
@@ -120,9 +125,11 @@ impl Cluster {
         let client = self.api.client();
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
-        let context =
-            Arc::new(Context { client, scaler: None, recorder, metrics: Metrics::default() });
-        reconcile(Arc::new(self.workflow()), context).await.unwrap();
+        let (metrics, written) = (Metrics::default(), Written::default());
+        let cache = Arc::<Cache>::default();
+        watch(&cache, &client).await;
+        let context = Context { client, cache, recorder, metrics, scaler: None, written };
+        reconcile(Arc::new(self.workflow()), Arc::new(context)).await.unwrap();
     }
 }
 

@@ -23,9 +23,14 @@ fn read(text: &str) -> Workflow {
 #[test]
 fn objects_are_the_golden_files() {
     let is_updating = std::env::var_os("UPDATE_GOLDEN").is_some();
-    let facilities =
-        Facilities { has_keda: true, scaler: Some("cwasi-operator.cwasi-system.svc:9091".into()) };
-    for name in ["shop", "pod", "spread", "placed-edges", "zero", "services", "services-pod"] {
+    let facilities = Facilities {
+        has_keda: true,
+        has_gateway_api: true,
+        scaler: Some("cwasi-operator.cwasi-system.svc:9091".into()),
+    };
+    for name in
+        ["shop", "pod", "spread", "placed-edges", "zero", "gateway", "services", "services-pod"]
+    {
         let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
         let plan = Plan::read(&read(&text)).unwrap();
         let objects: Vec<String> = objects::build(&plan, &facilities)
@@ -123,6 +128,19 @@ fn faults_of_the_file_are_those_that_lint_prints() {
         "spec.functions.one has the unknown field `concurency`; did you mean `concurrency`?",
         "spec.functions.one.scale needs role: secondary: a primary runs once",
         "spec.placement.policy: `near` must be auto, node, pod or spread",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+    let said = faults(
+        r#"
+  functions:
+    one: {image: "i:1", role: secondary, http: 8080, ingress: {gateway: a/b/c, class: nginx, tls: cert, host: h}}
+"#,
+    );
+    for part in [
+        "spec.functions.one.ingress.gateway and `class` exclude each other: the Gateway has its own class",
+        "spec.functions.one.ingress.gateway and `tls` exclude each other",
+        "spec.functions.one.ingress.gateway: `a/b/c` is not NAME or NAMESPACE/NAME of a Gateway",
     ] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }

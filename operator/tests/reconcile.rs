@@ -2,14 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod watching;
+
 use std::sync::Arc;
 
 use cwasi_fake_api::FakeApi;
+use cwasi_operator::cache::Cache;
+use cwasi_operator::context::{Context, Written};
 use cwasi_operator::endpoints::Metrics;
-use cwasi_operator::reconcile::{Context, reconcile};
+use cwasi_operator::reconcile::reconcile;
 use cwasi_operator::resource::Workflow;
 use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
+
+use watching::watch;
 
 const WORKFLOW: &str = "/apis/cwasi.dev/v1alpha1/namespaces/n/workflows/hello";
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/n/deployments/hello-greeter";
@@ -29,8 +35,9 @@ impl Cluster {
         let recorder = Recorder::new(client.clone(), reporter);
         let metrics = Metrics::default();
         let scaler = Some("scaler:9091".to_owned());
-        let cluster =
-            Self { api, context: Arc::new(Context { client, recorder, metrics, scaler }) };
+        let (cache, written) = (Arc::<Cache>::default(), Written::default());
+        let context = Context { client, cache, recorder, metrics, scaler, written };
+        let cluster = Self { api, context: Arc::new(context) };
         cluster.write(functions);
         cluster
     }
@@ -54,9 +61,13 @@ impl Cluster {
         }));
     }
 
-    async fn reconcile(&self) {
+    /// Reconciles once; returns the requests.
+    async fn reconcile(&self) -> Vec<String> {
+        watch(&self.context.cache, &self.context.client).await;
+        self.api.forget_requests();
         let workflow: Workflow = serde_json::from_value(self.api.get(WORKFLOW).unwrap()).unwrap();
         reconcile(Arc::new(workflow), Arc::clone(&self.context)).await.unwrap();
+        self.api.requests()
     }
 
     /// As the controllers of Deployments would.
@@ -100,13 +111,11 @@ async fn a_job_waits_for_the_functions_that_it_may_call() {
     let jobs = cluster.jobs();
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     // A Job that is there is never applied again, and stays while its callees are away.
-    cluster.api.forget_requests();
     let mut deployment = cluster.api.get(DEPLOYMENT).unwrap();
     deployment["status"] = json!({});
     cluster.api.put(DEPLOYMENT, deployment);
-    cluster.reconcile().await;
+    let requests = cluster.reconcile().await;
     assert_eq!(cluster.jobs(), jobs);
-    let requests = cluster.api.requests();
     assert!(!requests.iter().any(|it| it.starts_with("PATCH /apis/batch")), "{requests:?}");
 }
 
@@ -218,9 +227,7 @@ async fn a_wrong_spec_changes_nothing_but_the_status() {
     let cluster = Cluster::new(hello());
     cluster.reconcile().await;
     cluster.write(json!({ "greeter": { "module": "greeter.wasm", "role": "secondary" } }));
-    cluster.api.forget_requests();
-    cluster.reconcile().await;
-    let requests = cluster.api.requests();
+    let requests = cluster.reconcile().await;
     let writes: Vec<_> = requests.iter().filter(|it| !it.starts_with("GET")).collect();
     assert_eq!(writes[0], &format!("PATCH {WORKFLOW}/status"));
     assert!(writes[1..].iter().all(|it| it.contains("/events")), "{writes:?}");
@@ -237,15 +244,108 @@ async fn an_object_that_the_api_refuses_stops_no_other() {
 }
 
 #[tokio::test]
-async fn a_status_is_written_when_it_changed_only() {
+async fn a_workflow_of_which_nothing_changed_costs_no_request() {
     let cluster = Cluster::new(hello());
-    // The second time it sees what it made.
     cluster.reconcile().await;
+    cluster.run_pods();
     cluster.reconcile().await;
-    cluster.api.forget_requests();
+    assert_eq!(cluster.reconcile().await, [""; 0]);
+    // The status of a Deployment changes: the Workflow's may, the objects do not.
+    let mut deployment = cluster.api.get(DEPLOYMENT).unwrap();
+    deployment["status"] = json!({ "replicas": 1, "updatedReplicas": 1 });
+    cluster.api.put(DEPLOYMENT, deployment);
+    let requests = cluster.reconcile().await;
+    assert_eq!(requests, [format!("PATCH {WORKFLOW}/status")]);
+    // Another operator, which has the same objects to read.
+    let other = Cluster { api: cluster.api.clone(), context: Cluster::new(json!({})).context };
+    let context = Arc::into_inner(other.context).unwrap();
+    let client = cluster.api.client();
+    let other = Cluster { api: other.api, context: Arc::new(Context { client, ..context }) };
+    assert_eq!(other.reconcile().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_others_change_comes_back_and_what_they_add_stays() {
+    let cluster = Cluster::new(hello());
     cluster.reconcile().await;
-    let requests = cluster.api.requests();
-    assert!(!requests.iter().any(|it| it.contains("/status")), "{requests:?}");
+    let mut service = cluster.api.get(SERVICE).unwrap();
+    service["spec"]["ports"][0]["port"] = json!(81);
+    cluster.api.put(SERVICE, service);
+    let requests = cluster.reconcile().await;
+    assert!(requests.contains(&format!("PATCH {SERVICE}")), "{requests:?}");
+    assert!(!requests.contains(&format!("PATCH {DEPLOYMENT}")), "{requests:?}");
+    assert_eq!(cluster.api.get(SERVICE).unwrap()["spec"]["ports"][0]["port"], 80);
+    let mut service = cluster.api.get(SERVICE).unwrap();
+    service["metadata"]["labels"]["theirs"] = json!("x");
+    cluster.api.put(SERVICE, service);
+    let requests = cluster.reconcile().await;
+    assert!(!requests.contains(&format!("PATCH {SERVICE}")), "{requests:?}");
+    // A field that the file no longer has goes.
+    cluster.write(json!({
+        "greeter": { "image": "i:1", "role": "secondary", "http": 8080, "env": { "A": "1" } },
+        "hello": { "image": "i:1" },
+    }));
+    cluster.reconcile().await;
+    cluster.write(hello());
+    cluster.reconcile().await;
+    assert!(!cluster.api.get(DEPLOYMENT).unwrap().to_string().contains("\"A\""));
+}
+
+/// The Workflow that the watch shows is older than the status that was written.
+#[tokio::test]
+async fn a_status_that_was_just_written_is_not_written_again() {
+    let cluster = Cluster::new(hello());
+    let mut workflow = cluster.api.get(WORKFLOW).unwrap();
+    workflow["metadata"]["resourceVersion"] = json!("1");
+    let stale: Workflow = serde_json::from_value(workflow).unwrap();
+    watch(&cluster.context.cache, &cluster.context.client).await;
+    for expected in [1, 0] {
+        cluster.api.forget_requests();
+        reconcile(Arc::new(stale.clone()), Arc::clone(&cluster.context)).await.unwrap();
+        let requests = cluster.api.requests();
+        let writes = requests.iter().filter(|it| it.contains("/status")).count();
+        assert_eq!(writes, expected, "{requests:?}");
+    }
+}
+
+/// A function with a Gateway has an HTTPRoute where Gateways are, and else a condition that says so.
+#[tokio::test]
+async fn a_route_needs_the_gateway_api() {
+    const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/httproutes/hello-greeter";
+    let cluster = Cluster::new(json!({
+        "greeter": {
+            "image": "i:1", "role": "secondary", "http": 8080,
+            "ingress": { "host": "hello.example", "gateway": "infra/public" },
+        },
+        "hello": { "image": "i:1" },
+    }));
+    cluster.api.lack("/apis/gateway.networking.k8s.io/");
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("Degraded"), ("True".into(), "NoGatewayApi".into()));
+    assert!(cluster.api.get(DEPLOYMENT).is_some() && cluster.api.get(SERVICE).is_some());
+    // It is installed.
+    cluster.api.lack("nothing");
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("Degraded"), ("False".into(), "AsExpected".into()));
+    let mut route = cluster.api.get(ROUTE).unwrap();
+    assert_eq!(route["spec"]["parentRefs"], json!([{ "namespace": "infra", "name": "public" }]));
+    assert!(cluster.api.below("/apis/networking.k8s.io/").is_empty());
+    // The Gateway says no.
+    route["status"] = json!({ "parents": [{ "conditions": [{
+        "type": "Accepted", "status": "False", "reason": "NotAllowedByListeners",
+        "message": "no listener takes routes of this namespace",
+    }] }] });
+    cluster.api.put(ROUTE, route);
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("Degraded"), ("True".into(), "NoRoute".into()));
+    // An Ingress instead.
+    cluster.write(json!({
+        "greeter": { "image": "i:1", "role": "secondary", "http": 8080, "ingress": {} },
+        "hello": { "image": "i:1" },
+    }));
+    cluster.reconcile().await;
+    assert_eq!(cluster.api.get(ROUTE), None);
+    assert_eq!(cluster.api.below("/apis/networking.k8s.io/").len(), 1);
 }
 
 #[tokio::test]
@@ -254,8 +354,7 @@ async fn a_deleted_workflow_is_left_to_the_garbage_collector() {
     let mut workflow = cluster.api.get(WORKFLOW).unwrap();
     workflow["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     cluster.api.put(WORKFLOW, workflow);
-    cluster.reconcile().await;
-    assert_eq!(cluster.api.requests(), [""; 0]);
+    assert_eq!(cluster.reconcile().await, [""; 0]);
 }
 
 /// A function that is started on demand has a ScaledObject where KEDA is, and else one pod and a condition that says so.
@@ -278,6 +377,15 @@ async fn a_function_that_is_started_on_demand_needs_keda() {
     assert_eq!(scaled["spec"]["triggers"][0]["metadata"]["scalerAddress"], "scaler:9091");
     assert_eq!(cluster.api.get(HPA), None);
     assert_eq!(cluster.condition("ScalesToZero"), ("True".into(), "Keda".into()));
+    // KEDA refuses it, and its reason is the condition's.
+    let mut refused = scaled;
+    refused["status"] = json!({ "conditions": [{
+        "type": "Ready", "status": "False", "reason": "ScaledObjectCheckFailed", "message": "no target",
+    }] });
+    cluster.api.put(SCALED, refused);
+    cluster.reconcile().await;
+    let reason = "ScaledObjectCheckFailed".to_owned();
+    assert_eq!(cluster.condition("ScalesToZero"), ("False".into(), reason));
     // A Job may call it although it has no pod.
     assert_eq!(cluster.jobs().len(), 1);
     // With a pod at least.

@@ -57,7 +57,7 @@ fn status(observed: &Observed) -> WorkflowStatus {
 
 /// A cluster without KEDA.
 fn view(observed: &Observed, refused: Vec<Trouble>) -> View<'_> {
-    const NONE: Facilities = Facilities { has_keda: false, scaler: None };
+    const NONE: Facilities = Facilities { has_keda: false, has_gateway_api: false, scaler: None };
     View { observed, facilities: &NONE, refused }
 }
 
@@ -242,4 +242,96 @@ fn a_service_that_does_not_run_is_named_with_the_remedy() {
     assert_eq!(condition(&status, "Degraded"), ("True", "ImagePullBackOff", message));
     assert_eq!(condition(&status, "Progressing").2, "not ready: hello (0 of 1), cache (0 of 1)");
     assert_eq!(status.services[0].endpoint.as_deref(), Some("hello-cache:6379"));
+}
+
+const ZERO: &str = r#"
+apiVersion: cwasi.dev/v1alpha1
+kind: Workflow
+metadata: {name: zero}
+spec:
+  functions:
+    quiet: {image: "i:1", role: secondary, scale: {min: 0, max: 3}}
+    web: {image: "i:1", role: secondary, http: 8080, scale: {min: 0, max: 3}}
+    both: {image: "i:1", role: secondary, http: "8080, gateway", scale: {min: 0, max: 3}}
+"#;
+
+/// The condition with a ScaledObject of `quiet`, whose status is this.
+fn scales_to_zero(scaled: &Value) -> (String, String, String) {
+    let workflow: Workflow = serde_saphyr::from_str(ZERO).unwrap();
+    let plan = Plan::read(&workflow).unwrap();
+    let scaled = json!({ "metadata": { "name": "zero-quiet" }, "status": scaled });
+    let observed = Observed { scaled_objects: vec![object(scaled)], ..Observed::default() };
+    let facilities = Facilities {
+        has_keda: true,
+        scaler: Some("scaler:9091".to_owned()),
+        ..Facilities::default()
+    };
+    let view = View { observed: &observed, facilities: &facilities, refused: Vec::new() };
+    let status = of_plan(&plan, view, &WorkflowStatus::default(), 7);
+    let (value, reason, message) = condition(&status, "ScalesToZero");
+    (value.to_owned(), reason.to_owned(), message.to_owned())
+}
+
+#[test]
+fn what_keda_says_of_a_scaled_object_is_a_condition() {
+    let ready = |value: &str, reason: &str, message: &str| {
+        json!({ "conditions": [
+            { "type": "Active", "status": "Unknown" },
+            { "type": "Ready", "status": value, "reason": reason, "message": message },
+        ] })
+    };
+    for status in [json!({}), ready("True", "ScaledObjectReady", "is ready")] {
+        let (value, reason, message) = scales_to_zero(&status);
+        assert_eq!((value.as_str(), reason.as_str()), ("True", "Keda"), "{message}");
+        // Only the port is no way to a function without a pod.
+        assert!(
+            message.starts_with("web: port 8080 is not reached while it has no pod"),
+            "{message}"
+        );
+        assert!(!message.contains("both: ") && !message.contains("quiet: "), "{message}");
+    }
+    let (value, reason, message) =
+        scales_to_zero(&ready("False", "ScaledObjectCheckFailed", "the target has an HPA"));
+    assert_eq!((value.as_str(), reason.as_str()), ("False", "ScaledObjectCheckFailed"));
+    assert!(
+        message.starts_with(
+            "quiet: KEDA does not scale ScaledObject zero-quiet: the target has an HPA; see `kubectl"
+        ),
+        "{message}"
+    );
+    let (value, reason, message) =
+        scales_to_zero(&ready("False", "TriggerError", "triggers do not work"));
+    assert_eq!((value.as_str(), reason.as_str()), ("False", "TriggerError"));
+    assert!(
+        message.contains(
+            "until KEDA reaches the operator's scaler (scaler:9091), and the operator Redis"
+        ),
+        "{message}"
+    );
+}
+
+/// No controller serves the Gateway, or there is none.
+#[test]
+fn a_route_without_an_answer_is_a_trouble_after_a_while() {
+    let workflow: Workflow = serde_saphyr::from_str(
+        &FILE.replace("http: 8080", "http: 8080, ingress: {gateway: public}"),
+    )
+    .unwrap();
+    let plan = Plan::read(&workflow).unwrap();
+    let reason = |created: String, status: Value| {
+        let mut observed = observed(&running(), &json!({ "succeeded": 1 }), &[]);
+        let metadata = json!({ "name": "hello-greeter", "creationTimestamp": created });
+        observed.http_routes = vec![object(json!({ "metadata": metadata, "status": status }))];
+        let facilities = Facilities { has_gateway_api: true, ..Facilities::default() };
+        let view = View { observed: &observed, facilities: &facilities, refused: Vec::new() };
+        let status = of_plan(&plan, view, &WorkflowStatus::default(), 7);
+        condition(&status, "Degraded").1.to_owned()
+    };
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let before = "2026-01-01T00:00:00Z".to_owned();
+    assert_eq!(reason(now, Value::Null), "AsExpected");
+    assert_eq!(reason(before.clone(), json!({ "parents": [] })), "NoRoute");
+    let accepted =
+        json!({ "parents": [{ "conditions": [{ "type": "Accepted", "status": "True" }] }] });
+    assert_eq!(reason(before, accepted), "AsExpected");
 }

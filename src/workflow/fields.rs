@@ -343,6 +343,12 @@ pub const INGRESS: &[Field] = &[
         Kubernetes("Ingress `tls`"),
         "name of a Secret with the certificate of `host`; no TLS",
     ),
+    Field::new(
+        "gateway",
+        Text,
+        Kubernetes("HTTPRoute `parentRefs`, instead of an Ingress"),
+        "Gateway that serves it, as NAME or NAMESPACE/NAME; an Ingress, not a Gateway",
+    ),
 ];
 
 /// Fields of a mount.

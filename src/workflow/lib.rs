@@ -108,6 +108,18 @@ pub struct Function {
     pub cluster: InCluster,
 }
 
+impl Function {
+    /// The port of `http` that nothing answers while the function has no pod (`scale.min: 0`): a Service has no endpoint
+    /// then. A gateway reaches it, because it starts a pod.
+    #[must_use]
+    pub fn port_unreached_at_zero(&self) -> Option<u16> {
+        let http = self.annotations.get("cwasi.http").map_or("", String::as_str);
+        let is_at_zero = self.cluster.scale.is_some_and(|scale| scale.min == 0);
+        let has_gateway = http.split(',').any(|part| part.trim() == "gateway");
+        self.cluster.http_port.filter(|_| is_at_zero && !has_gateway)
+    }
+}
+
 /// What only a cluster does with a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InCluster {
@@ -145,6 +157,44 @@ pub struct Ingress {
     pub class: Option<String>,
     /// Name of a Secret with the certificate.
     pub tls: Option<String>,
+    /// `None` = an Ingress; otherwise an HTTPRoute of this Gateway, which has class and certificates.
+    pub gateway: Option<GatewayName>,
+}
+
+/// A Gateway of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayName {
+    /// `None` = the workflow's.
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl GatewayName {
+    /// `NAME` or `NAMESPACE/NAME`, as the file has it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, text),
+        };
+        let is_name = |name: &str| {
+            let inside = |byte: u8| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+            };
+            !name.is_empty() && name.bytes().all(inside) && !name.starts_with(['-', '.'])
+        };
+        (is_name(name) && namespace.is_none_or(is_name))
+            .then(|| Self { namespace: namespace.map(str::to_owned), name: name.to_owned() })
+    }
+}
+
+impl std::fmt::Display for GatewayName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
 }
 
 /// Where a module is.

@@ -7,6 +7,8 @@ CONTROL_ADDRESS=10.99.0.1
 # number of a node, which its addresses have, and its containerd
 declare -A NODE_NUMBER=([node1]=11 [node2]=12)
 declare -A NODE_CONTAINERD=([node1]=containerd-2 [node2]=containerd-1.7)
+# Users with the operator's rights, once `prepare_operators` has given them.
+OPERATORS="operator-a operator-b"
 
 kubectl() { in_network control "$PROGRAMS/kubectl" --kubeconfig "$CLUSTER_DIR/kubeconfig" "$@"; }
 
@@ -22,10 +24,11 @@ start_control() {
         --listen-client-urls "$etcd" --advertise-client-urls "$etcd"
     service control apiserver "$PROGRAMS/kube-apiserver" --etcd-servers "$etcd" --secure-port 6443 \
         --advertise-address "$CONTROL_ADDRESS" --cert-dir /var/lib/etcd/certificates \
-        --service-cluster-ip-range 10.96.0.0/24 --service-account-issuer https://kubernetes.default.svc \
+        --service-cluster-ip-range 10.96.0.0/20 --service-account-issuer https://kubernetes.default.svc \
         --service-account-key-file "$CLUSTER_DIR/account.pub" --service-account-signing-key-file "$CLUSTER_DIR/account.key" \
         --token-auth-file "$CLUSTER_DIR/tokens.csv" --authorization-mode Node,RBAC --allow-privileged \
-        --kubelet-preferred-address-types InternalIP
+        --kubelet-preferred-address-types InternalIP \
+        --audit-policy-file "$CLUSTER_DIR/audit.yaml" --audit-log-path /var/log/audit.log
     explain() { show_logs control etcd apiserver; }
     wait_for "$WAIT_SECONDS" "the API server is ready" kubectl get --raw /readyz
     local authentication=(--kubeconfig "$kubeconfig" --authentication-kubeconfig "$kubeconfig"
@@ -33,7 +36,7 @@ start_control() {
     service control controllers "$PROGRAMS/kube-controller-manager" "${authentication[@]}" \
         --service-account-private-key-file "$CLUSTER_DIR/account.key" --cert-dir /var/lib/etcd/controllers \
         --root-ca-file "$CLUSTER_DIR/control/disk/var/lib/etcd/certificates/apiserver.crt" \
-        --concurrent-gc-syncs 5 --terminated-pod-gc-threshold 1000
+        --concurrent-gc-syncs 5 --terminated-pod-gc-threshold 1000 --kube-api-qps 200 --kube-api-burst 400
     service control scheduler "$PROGRAMS/kube-scheduler" "${authentication[@]}" --cert-dir /var/lib/etcd/scheduler
     wait_for "$WAIT_SECONDS" "namespaces have their service account" kubectl get serviceaccount default
     explain() { :; }
@@ -47,15 +50,31 @@ write_credentials() {
         echo "$token,administrator,1,system:masters" >"$CLUSTER_DIR/tokens.csv"
         openssl genrsa -out "$CLUSTER_DIR/account.key" 2048 2>/dev/null
         openssl rsa -in "$CLUSTER_DIR/account.key" -pubout -out "$CLUSTER_DIR/account.pub" 2>/dev/null
-        cat >"$CLUSTER_DIR/kubeconfig" <<CONFIG
+        write_kubeconfig "$CLUSTER_DIR/kubeconfig" "$token" default
+        # What the operators of operators.sh do, who have users of their own.
+        echo "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata, users: [${OPERATORS// /, }]}, {level: None}]" >"$CLUSTER_DIR/audit.yaml"
+        local name
+        for name in $OPERATORS; do
+            token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+            echo "$token,$name,$name" >>"$CLUSTER_DIR/tokens.csv"
+            write_kubeconfig "$CLUSTER_DIR/$name.kubeconfig" "$token" cwasi-system
+        done
+    )
+}
+
+# write_kubeconfig FILE TOKEN NAMESPACE
+write_kubeconfig() {
+    cat >"$1" <<CONFIG
 apiVersion: v1
 kind: Config
 current-context: test
-contexts: [{name: test, context: {cluster: test, user: test}}]
+contexts: [{name: test, context: {cluster: test, user: test, namespace: $3}}]
 clusters: [{name: test, cluster: {server: "https://$CONTROL_ADDRESS:6443", insecure-skip-tls-verify: true}}]
-users: [{name: test, user: {token: "$token"}}]
+users: [{name: test, user: {token: "$2"}}]
 CONFIG
-    )
 }
 
 start_node() {

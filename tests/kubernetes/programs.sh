@@ -5,8 +5,9 @@ KUBERNETES_DIR=$CHECKOUT/tests/kubernetes
 PROGRAMS=$STATE_DIR/kubernetes/programs
 KUBERNETES_VERSION=$(sed -nE 's/^(require )?\s*k8s.io\/kubernetes (v[0-9.]+)$/\2/p' "$KUBERNETES_DIR/programs/go.mod")
 [ -n "$KUBERNETES_VERSION" ] || die "$KUBERNETES_DIR/programs/go.mod names no version of k8s.io/kubernetes"
-# What a cluster needs: `pause` is the container that holds a pod's namespaces.
-CLUSTER_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl pause)
+# What a control plane needs; and a cluster: `pause` is the container that holds a pod's namespaces.
+CONTROL_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+CLUSTER_PROGRAMS=("${CONTROL_PROGRAMS[@]}" kube-proxy kubelet pause)
 # Kubernetes' end-to-end tests: the tests, what runs several at a time, and the program in their containers.
 E2E_PROGRAMS=(e2e.test ginkgo agnhost)
 
@@ -33,6 +34,24 @@ build_programs() {
     remove_go_folder "$folder"
     rm -rf "$PROGRAMS/new"
     say "Kubernetes is built: $((SECONDS - started)) s"
+}
+
+# The definition of HTTPRoutes, from the Gateway API's Go module.
+GATEWAY_API=$KUBERNETES_DIR/gateway-api
+HTTP_ROUTES=$PROGRAMS/httproutes-$(go_digest "$GATEWAY_API").yaml
+
+fetch_gateway_api() {
+    local folder=$STATE_DIR/kubernetes/go-gateway-api
+    [ ! -e "$HTTP_ROUTES" ] || return 0
+    unpack_for_kubernetes go
+    (
+        cd "$GATEWAY_API" || exit
+        go_environment "$folder"
+        go mod download sigs.k8s.io/gateway-api
+        install -m 644 "$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard/gateway.networking.k8s.io_httproutes.yaml" \
+            "$HTTP_ROUTES"
+    )
+    remove_go_folder "$folder"
 }
 
 build_program() {

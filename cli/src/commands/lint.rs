@@ -40,6 +40,7 @@ impl Lint {
             mounts(function, &mut findings);
             network(&workflow, function, &mut findings);
             replicas(function, &mut findings);
+            scale(function, &mut findings);
             payloads(function, &mut findings);
         }
         cycles(&workflow, &mut findings);
@@ -185,6 +186,17 @@ fn replicas(function: &Function, findings: &mut Vec<Problem>) {
     if function.replicas > 1 && function.annotations.contains_key("cwasi.fan-in") {
         let text =
             "fanIn with replicas: parts of one group that come to different replicas never meet";
+        find(findings, function, text);
+    }
+}
+
+/// A port that is not reached while the function has no pod.
+fn scale(function: &Function, findings: &mut Vec<Problem>) {
+    if let Some(port) = function.port_unreached_at_zero() {
+        let text = format!(
+            "`http: {port}` is not reached while it has no pod (`scale.min: 0`): send clients to the gateway (`http: \"{port}, \
+             gateway\"`), or keep one pod (`scale.min: 1`)"
+        );
         find(findings, function, text);
     }
 }

@@ -17,6 +17,9 @@ pub const PLACED_FOR: &str = "cwasi.dev/placed-for";
 /// Annotation of a workload: functions whose nodes its pods prefer, with commas.
 pub const NEAR: &str = "cwasi.dev/near";
 
+/// Annotation of an object: digest of what was applied last.
+pub const APPLIED: &str = "cwasi.dev/applied";
+
 /// Labels of an object; `function` = `None` for those of the whole workflow.
 #[must_use]
 pub fn labels(workflow: &str, function: Option<&str>) -> BTreeMap<String, String> {

@@ -36,6 +36,8 @@ struct State {
     lacked: String,
     /// Method and path.
     requests: Vec<String>,
+    /// Of the last write of an object.
+    version: u64,
     exec: Option<exec::Handler>,
 }
 
@@ -75,9 +77,13 @@ impl FakeApi {
         self.state.lock().unwrap().objects.get(path).cloned()
     }
 
-    /// Writes an object.
-    pub fn put(&self, path: &str, object: Value) {
-        self.state.lock().unwrap().objects.insert(path.to_owned(), object);
+    /// Writes an object. One that has a version gets the next one.
+    pub fn put(&self, path: &str, mut object: Value) {
+        let mut state = self.state.lock().unwrap();
+        if !object["metadata"]["resourceVersion"].is_null() {
+            object["metadata"]["resourceVersion"] = state.next_version();
+        }
+        state.objects.insert(path.to_owned(), object);
     }
 
     /// Writes the log of a container, by the path of its pod.
@@ -229,6 +235,11 @@ impl State {
         }
     }
 
+    fn next_version(&mut self) -> Value {
+        self.version += 1;
+        json!(self.version.to_string())
+    }
+
     /// What is applied replaces what was there, but for the status, which is a resource of its own.
     fn apply(&mut self, path: &str, mut body: Value) -> Answer {
         if let Some(message) = self.refused.get(path) {
@@ -239,8 +250,12 @@ impl State {
             merge(&mut object["status"], body["status"].take());
             return Answer::Json(StatusCode::OK, object.clone());
         }
-        if let Some(before) = self.objects.get(path) {
-            body["status"] = before["status"].clone();
+        let before = self.objects.get(path).cloned().unwrap_or_default();
+        body["status"] = before["status"].clone();
+        body["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+        // What changes nothing leaves the version as it is.
+        if body != before {
+            body["metadata"]["resourceVersion"] = self.next_version();
         }
         self.objects.insert(path.to_owned(), body.clone());
         Answer::Json(StatusCode::OK, body)

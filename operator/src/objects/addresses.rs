@@ -1,4 +1,4 @@
-//! A Service for each function with a port, and an Ingress for each one with clients outside of the cluster.
+//! A Service for each function with a port, and an Ingress or HTTPRoute for each one with clients outside of the cluster.
 
 use cwasi_workflow::{Ingress as IngressFields, Placement};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -9,12 +9,12 @@ use k8s_openapi::api::networking::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Object, names};
+use super::{Facilities, Object, http_route, names};
 use crate::plan::{Plan, PlannedFunction};
 
-/// All Services and Ingresses.
+/// All Services, Ingresses and HTTPRoutes.
 #[must_use]
-pub fn build(plan: &Plan) -> Vec<Object> {
+pub fn build(plan: &Plan, facilities: &Facilities) -> Vec<Object> {
     let mut objects = Vec::new();
     for planned in &plan.functions {
         let cluster = &planned.function.cluster;
@@ -22,7 +22,15 @@ pub fn build(plan: &Plan) -> Vec<Object> {
             continue;
         };
         objects.push(service(plan, planned, port, target));
-        objects.extend(cluster.ingress.as_ref().map(|it| ingress(plan, planned, it)));
+        let Some(fields) = &cluster.ingress else { continue };
+        match &fields.gateway {
+            None => objects.push(ingress(plan, planned, fields)),
+            // Where there are no Gateways, the condition says so (`crate::conditions`).
+            Some(_) if !facilities.has_gateway_api => {}
+            Some(gateway) => {
+                objects.push(http_route::build(plan, planned, fields, gateway, port));
+            }
+        }
     }
     objects
 }

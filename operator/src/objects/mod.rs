@@ -2,6 +2,7 @@
 
 mod addresses;
 mod affinity;
+mod http_route;
 pub mod pods;
 mod scaled_object;
 mod scaling;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use crate::plan::Plan;
 
+pub use http_route::http_route_kind;
 pub use scaled_object::scaled_object_kind;
 
 /// What a cluster has besides Kubernetes.
@@ -29,6 +31,8 @@ pub use scaled_object::scaled_object_kind;
 pub struct Facilities {
     /// KEDA is there.
     pub has_keda: bool,
+    /// The kinds of the Gateway API are there.
+    pub has_gateway_api: bool,
     /// `HOST:PORT` of this operator's scaler, as KEDA reaches it; `None` without Redis.
     pub scaler: Option<String>,
 }
@@ -72,7 +76,7 @@ impl Object {
 
 /// All kinds that are made, so that what is no longer wanted can be found.
 #[must_use]
-pub fn kinds() -> [ApiResource; 9] {
+pub fn kinds() -> [ApiResource; 10] {
     [
         ApiResource::erase::<Deployment>(&()),
         ApiResource::erase::<StatefulSet>(&()),
@@ -83,14 +87,21 @@ pub fn kinds() -> [ApiResource; 9] {
         ApiResource::erase::<HorizontalPodAutoscaler>(&()),
         ApiResource::erase::<PodDisruptionBudget>(&()),
         scaled_object_kind(),
+        http_route_kind(),
     ]
+}
+
+/// True for a kind that a cluster may be without.
+#[must_use]
+pub fn is_optional(kind: &ApiResource) -> bool {
+    [scaled_object_kind(), http_route_kind()].contains(kind)
 }
 
 /// All objects of a workflow.
 #[must_use]
 pub fn build(plan: &Plan, facilities: &Facilities) -> Vec<Object> {
     let mut objects = services::build(plan);
-    objects.extend(addresses::build(plan));
+    objects.extend(addresses::build(plan, facilities));
     objects.extend(workloads::build(plan));
     objects.extend(scaling::build(plan, facilities));
     objects

@@ -9,7 +9,7 @@ use super::values::{Given, given};
 use crate::document::{Entry, Node};
 use crate::fields::{self, FieldType};
 use crate::nearest::nearest;
-use crate::{EdgePlacement, InCluster, Ingress, PlacedEdge, Placement, Role, Scale};
+use crate::{EdgePlacement, GatewayName, InCluster, Ingress, PlacedEdge, Placement, Role, Scale};
 
 /// Port of a Service, and use of CPU time in percent, unless the file says another one.
 const SERVICE_PORT: u16 = 80;
@@ -217,7 +217,30 @@ impl Reader<'_> {
             let text = format!("{path}.tls needs `host`: a certificate is for a name");
             self.fault(entry.location, text);
         }
-        Some(Ingress { host, path: url_path, class, tls })
+        let gateway = self.gateway(&fields, &path);
+        Some(Ingress { host, path: url_path, class, tls, gateway })
+    }
+
+    /// The Gateway of an HTTPRoute. Class and certificates are the Gateway's.
+    fn gateway(&mut self, ingress: &Given<'_>, path: &str) -> Option<GatewayName> {
+        let entry = given(ingress, "gateway")?;
+        let path = format!("{path}.gateway");
+        let text = self.filled(&entry.node, &path)?;
+        for foreign in ["class", "tls"] {
+            if let Some(foreign) = given(ingress, foreign) {
+                let text = format!(
+                    "{path} and `{}` exclude each other: the Gateway has its own class and certificates",
+                    foreign.key
+                );
+                self.fault(foreign.location, text);
+            }
+        }
+        let gateway = GatewayName::parse(text);
+        if gateway.is_none() {
+            let text = format!("{path}: `{text}` is not NAME or NAMESPACE/NAME of a Gateway");
+            self.fault(entry.node.location, text);
+        }
+        gateway
     }
 
     fn needs_port(&mut self, entry: &Entry, path: &str, port: Option<u16>) {

@@ -84,8 +84,7 @@ spec:
           volumeMounts: [{name: certs, mountPath: /certs}]
 YAML
 wait_for "$WAIT_SECONDS" "KEDA runs" kubectl -n keda rollout status deployment/keda-operator --timeout=1s
-# The operator looks again by itself, after a while; a change makes it look now.
-k annotate workflow zero look=now >/dev/null
+# The operator looks for its kinds every 30 seconds.
 wait_for "$WAIT_SECONDS" "functions scale to zero" has_scales Keda
 k get scaledobject zero-server >/dev/null
 
@@ -117,6 +116,23 @@ equals "calls that failed while the last pod went" "" "$(failed_calls caller)"
 say "      $(ended caller) calls while the last pod went three times"
 delete pod caller
 wait_for 120 "the function has no pod after its cooldown" at_zero
+
+# Redis is away: KEDA says that its trigger does not work, and the condition says the same.
+kubectl -n cwasi-system scale deployment/redis --replicas 0 >/dev/null
+wait_for "$WAIT_SECONDS" "the status says that the trigger fails" has_scales TriggerError
+kubectl -n cwasi-system scale deployment/redis --replicas 1 >/dev/null
+wait_for "$WAIT_SECONDS" "functions scale to zero again" has_scales Keda
+
+# A ScaledObject that KEDA refuses: something else scales the Deployment.
+k create -f - >/dev/null <<'YAML'
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: theirs}
+spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: zero-server}, maxReplicas: 2}
+YAML
+k annotate scaledobject zero-server look=now >/dev/null
+wait_for "$WAIT_SECONDS" "the status says what KEDA says" has_scales ScaledObjectCheckFailed
+k delete hpa theirs >/dev/null
 
 # A function that is deleted is one that does not exist.
 k delete workflow zero >/dev/null

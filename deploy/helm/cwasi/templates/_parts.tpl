@@ -117,7 +117,11 @@ spec:
 # of functions with scale.min: 0
 - apiGroups: [keda.sh]
   resources: [scaledobjects]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
+# of functions with ingress.gateway
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, watch]

@@ -2,11 +2,17 @@
 //!
 //! `Ready` is true when every function and service is ready. `Progressing` is true while one is on its way, `Degraded`
 //! when something needs a person: each message names the function or service, and the remedy.
+//!
+//! - [`scaling`]: `ScalesToZero`; [`routes`]: HTTPRoutes that no Gateway serves.
+
+mod routes;
+mod scaling;
 
 use cwasi_workflow::{Placement, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
+use kube::api::DynamicObject;
 
 use crate::objects::{Facilities, names};
 use crate::observe::Observed;
@@ -87,7 +93,9 @@ pub fn of_plan(
     previous: &WorkflowStatus,
     generation: i64,
 ) -> WorkflowStatus {
-    let View { observed, facilities, refused: mut troubles } = view;
+    let observed = view.observed;
+    let mut troubles = view.refused.clone();
+    troubles.extend(routes::troubles(plan, &view));
     let running = plan.functions.iter().filter(|it| it.function.role != Role::Library);
     let functions: Vec<_> =
         running.map(|planned| function(plan, planned, observed, &mut troubles)).collect();
@@ -107,31 +115,14 @@ pub fn of_plan(
         ..WorkflowStatus::default()
     };
     let mut status = conclude(status, &troubles, previous, generation);
-    if plan.functions.iter().any(|it| it.announcement.is_some()) {
-        let verdict = scales_to_zero(facilities);
-        status.conditions.push(condition(verdict, &previous.conditions, generation));
-    }
+    let scales = scaling::verdict(plan, &view);
+    status.conditions.extend(scales.map(|it| condition(it, &previous.conditions, generation)));
     status
 }
 
-/// Whether functions with `scale.min: 0` can be without a pod.
-fn scales_to_zero(facilities: &Facilities) -> Verdict {
-    let (is_true, reason, message) = match facilities {
-        Facilities { scaler: None, .. } => (
-            false,
-            "NoRedis",
-            "functions with scale.min: 0 keep one pod: the operator has no Redis, through which callers ask for one; set \
-             CWASI_REDIS_URL",
-        ),
-        Facilities { has_keda: false, .. } => (
-            false,
-            "NoKeda",
-            "functions with scale.min: 0 keep one pod: KEDA is not in this cluster; install it (https://keda.sh)",
-        ),
-        Facilities { .. } => (true, "Keda", ""),
-    };
-    let (reason, message) = (reason.to_owned(), message.to_owned());
-    Verdict { kind: "ScalesToZero", is_true, reason, message }
+/// One of the objects, by its name.
+fn found<'a>(objects: &'a [DynamicObject], name: &str) -> Option<&'a DynamicObject> {
+    objects.iter().find(|it| it.name_any() == name)
 }
 
 fn conclude(

@@ -1,0 +1,150 @@
+//! Writes objects: by server-side apply, unless they are there already as they would be applied.
+
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
+use tracing::info;
+
+use cwasi_workflow::Placement;
+
+use crate::cache::drift;
+use crate::conditions::Trouble;
+use crate::context::Context;
+use crate::objects::{Object, names};
+use crate::observe::Observed;
+use crate::plan::Plan;
+use crate::resource::Workflow;
+use crate::service_status::replicas_of_service;
+
+/// What the API says of a namespace that goes.
+const TERMINATING: &str = "because it is being terminated";
+
+/// What became of an object.
+enum Outcome {
+    Done,
+    Refused(Trouble),
+    /// Its namespace goes.
+    Terminating,
+}
+
+/// Applies all objects; returns what the API refused.
+///
+/// # Errors
+/// When the API fails.
+pub async fn all(
+    workflow: &Workflow,
+    context: &Context,
+    plan: &Plan,
+    wanted: &[Object],
+    observed: &Observed,
+) -> kube::Result<Vec<Trouble>> {
+    let mut refused = Vec::new();
+    let may_start = plan.placement == Placement::Pod
+        || secondaries_run(plan, observed) && services_run(plan, observed);
+    for object in wanted {
+        let exists = observed.has(object);
+        // A Job runs once: what there is stays as it is, and a new one waits for the functions that it may call, and
+        // for services.
+        if object.resource.kind == "Job" && (exists || !may_start) {
+            continue;
+        }
+        match one(workflow, context, object, exists).await? {
+            Outcome::Done => {}
+            Outcome::Refused(trouble) => refused.push(trouble),
+            Outcome::Terminating => return Ok(Vec::new()),
+        }
+    }
+    Ok(refused)
+}
+
+fn secondaries_run(plan: &Plan, observed: &Observed) -> bool {
+    // A function that is started on demand may have no pod.
+    plan.secondaries().filter(|it| it.announcement.is_none()).all(|planned| {
+        let name = names::object(&plan.workflow, Some(&planned.function.name));
+        let status = observed.deployment(&name).and_then(|it| it.status.as_ref());
+        status.and_then(|it| it.available_replicas).is_some_and(|available| available > 0)
+    })
+}
+
+fn services_run(plan: &Plan, observed: &Observed) -> bool {
+    let all = plan.services.iter();
+    all.map(|it| replicas_of_service(plan, it, observed)).all(|(_, ready)| ready > 0)
+}
+
+/// Applies one object; a name that something else has is a trouble.
+async fn one(
+    workflow: &Workflow,
+    context: &Context,
+    object: &Object,
+    exists: bool,
+) -> kube::Result<Outcome> {
+    let namespace = workflow.namespace().unwrap_or_default();
+    let owner = workflow.controller_owner_ref(&());
+    let mut body = object.body.clone();
+    body["metadata"]["namespace"] = json!(namespace);
+    body["metadata"]["ownerReferences"] = json!(owner.as_slice());
+    let digest = drift::digest(&body);
+    if exists && context.cache.is_current(object, &namespace, &body, &digest) {
+        return Ok(Outcome::Done);
+    }
+    let api = api(context, &namespace, &object.resource);
+    if !exists && let Some(other) = api.get_metadata_opt(&object.name).await? {
+        let is_own = other
+            .owner_references()
+            .iter()
+            .any(|it| Some(&it.uid) == owner.as_ref().map(|it| &it.uid));
+        if !is_own {
+            let text = format!(
+                "{} is there and belongs to something else: delete it, or rename the workflow or function",
+                object.reference()
+            );
+            return Ok(Outcome::Refused(Trouble::new("NameTaken", text)));
+        }
+    }
+    body["metadata"]["annotations"][names::APPLIED] = json!(digest);
+    let parameters = PatchParams::apply(names::MANAGER).force();
+    match api.patch(&object.name, &parameters, &Patch::Apply(&body)).await {
+        Ok(answer) => {
+            context.cache.put(object, answer, digest);
+            Ok(Outcome::Done)
+        }
+        Err(kube::Error::Api(status)) if status.message.contains(TERMINATING) => {
+            Ok(Outcome::Terminating)
+        }
+        Err(kube::Error::Api(status)) => {
+            let text = format!("{}: {}", object.reference(), status.message);
+            Ok(Outcome::Refused(Trouble::new("Refused", text)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes what is no longer wanted.
+///
+/// # Errors
+/// When the API fails.
+pub async fn prune(
+    context: &Context,
+    namespace: &str,
+    wanted: &[Object],
+    observed: &Observed,
+) -> kube::Result<()> {
+    for (resource, name) in &observed.objects {
+        let is_wanted =
+            wanted.iter().any(|it| it.resource.kind == resource.kind && it.name == *name);
+        if is_wanted {
+            continue;
+        }
+        info!(kind = resource.kind, name, namespace, "deletes what is no longer wanted");
+        match api(context, namespace, resource).delete(name, &DeleteParams::background()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn api(context: &Context, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+    Api::namespaced_with(context.client.clone(), namespace, resource)
+}
