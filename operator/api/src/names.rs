@@ -16,6 +16,8 @@ pub const EDGES_MANAGER: &str = "cwasi-operator-edges";
 pub const PLACED_FOR: &str = "cwasi.dev/placed-for";
 /// Annotation of a workload: functions whose nodes its pods prefer, with commas.
 pub const NEAR: &str = "cwasi.dev/near";
+/// Annotation of a ScaledObject: the streams of Redis that run its function, and the function's groups in them.
+pub const STREAMS: &str = "cwasi.dev/streams";
 
 /// Labels of an object; `function` = `None` for those of the whole workflow.
 #[must_use]
