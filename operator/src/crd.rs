@@ -103,7 +103,7 @@ fn function_rules() -> Value {
             "`node` is a containerd of a machine: a cluster chooses nodes by podTemplate.spec.nodeSelector",
         ),
     ];
-    for field in ["scale", "replicas", "concurrency", "queue", "fanIn", "idle"] {
+    for field in ["scale", "replicas", "concurrency", "queue", "triggers", "fanIn", "idle"] {
         rules.push(rule(
             &format!("!has(self.{field}) || ({is_secondary})"),
             &format!("`{field}` needs role: secondary"),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cwasi_config::FunctionSpec;
+use cwasi_config::triggers::Trigger;
 use cwasi_operator_api::names;
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
@@ -52,6 +53,8 @@ pub struct PlannedFunction {
     pub workers: u32,
     /// Its announcement for callers, if it is started on demand.
     pub announcement: Option<Location>,
+    /// Streams of others that are its triggers.
+    pub streams: Vec<String>,
     /// Merged into its pods' template.
     pub template: PodTemplateSpec,
     /// Digest of what the user said about it. A Job has it in its name, because a Job's template cannot be changed: a
@@ -129,6 +132,7 @@ impl Plan {
                 annotations,
                 workers: parsed.concurrency,
                 announcement,
+                streams: streams(&parsed),
                 template,
                 placed_for: revision.clone(),
                 revision,
@@ -229,6 +233,14 @@ fn services(
         planned.push(PlannedService { service: service.clone(), template });
     }
     planned
+}
+
+fn streams(parsed: &FunctionSpec) -> Vec<String> {
+    let stream = |trigger: &Trigger| match trigger {
+        Trigger::RedisStream(name) => Some(name.clone()),
+        Trigger::RedisChannel(_) => None,
+    };
+    parsed.triggers.iter().filter_map(stream).collect()
 }
 
 /// What callers' shims know of a function that may have no pod.

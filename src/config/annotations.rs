@@ -10,17 +10,20 @@ use cwasi_abi::PAYLOAD_MAX;
 
 pub use super::embed::{EMBED_MAX, Embed};
 use super::engine::{Engine, UnknownEngine};
+use super::triggers::Trigger;
 use super::values;
 use cwasi_wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
 use cwasi_wire::egress::EgressEntry;
 use cwasi_wire::trace::TraceStart;
 
 mod error;
+mod pods;
 mod readers;
 #[cfg(test)]
 mod tests;
 
 pub use error::AnnotationError;
+use pods::{Values, is_ours, own_values};
 use readers::{
     allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, role,
     small, trace,
@@ -45,9 +48,6 @@ const MEMORY_MIN: u64 = 65_536;
 /// Largest linear memory of a 32-bit module in bytes.
 pub const MEMORY_MAX: u64 = 4 << 30;
 
-/// Likeness of two names, at most 1, from which one may be the other misspelt.
-const NEAR: f64 = 0.85;
-
 const PREFIX: &str = "cwasi.";
 /// CRI: `sandbox` for the pause container.
 const CRI_CONTAINER_TYPE: &str = "io.kubernetes.cri.container-type";
@@ -59,7 +59,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 23] = [
+pub const KEYS: [&str; 24] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -79,6 +79,7 @@ pub const KEYS: [&str; 23] = [
     "cwasi.memory",
     "cwasi.network",
     "cwasi.http",
+    TRIGGERS,
     FAN_IN,
     FAN_IN_TIMEOUT,
     FAN_IN_PARTIAL,
@@ -86,9 +87,10 @@ pub const KEYS: [&str; 23] = [
 ];
 
 /// Keys for secondaries only.
-const SECONDARY_ONLY: [&str; 9] = [
+const SECONDARY_ONLY: [&str; 10] = [
     "cwasi.allow",
     "cwasi.http",
+    TRIGGERS,
     "cwasi.concurrency",
     "cwasi.queue",
     FAN_IN,
@@ -98,6 +100,7 @@ const SECONDARY_ONLY: [&str; 9] = [
     "cwasi.idle",
 ];
 
+const TRIGGERS: &str = "cwasi.triggers";
 const FAN_IN: &str = "cwasi.fan-in";
 const FAN_IN_TIMEOUT: &str = "cwasi.fan-in.timeout";
 const FAN_IN_PARTIAL: &str = "cwasi.fan-in.partial";
@@ -145,6 +148,8 @@ pub struct FunctionSpec {
     pub network: Vec<EgressEntry>,
     /// How HTTP clients reach it.
     pub http: HttpExposure,
+    /// What runs it besides calls.
+    pub triggers: Vec<Trigger>,
     /// Exit after this many requests; 0 = never.
     pub max_requests: u64,
     /// End the workers after this time without a request, until the next one.
@@ -187,6 +192,7 @@ impl Default for FunctionSpec {
             memory: None,
             network: Vec::new(),
             http: HttpExposure::default(),
+            triggers: Vec::new(),
             max_requests: 0,
             idle: None,
             fan_in: None,
@@ -257,6 +263,7 @@ impl FunctionSpec {
             "cwasi.memory" => self.memory = Some(memory(value)?),
             "cwasi.network" => self.network = network(value)?,
             "cwasi.http" => self.http = http(value)?,
+            TRIGGERS => self.triggers = Trigger::list(value)?,
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
             "cwasi.trust" => self.trust = values::name(value)?,
@@ -302,6 +309,10 @@ impl FunctionSpec {
                 problems.push(format!("{key} needs {FAN_IN}: how many parts to wait for"));
             }
         }
+        if values.contains_key(TRIGGERS) && values.contains_key(FAN_IN) {
+            problems
+                .push(format!("{TRIGGERS} contradicts {FAN_IN}: a trigger's message has no group"));
+        }
         let secondary =
             self.role == Role::Secondary || values.get("cwasi.secondary.function") == Some(&"true");
         if self.isolation != Isolation::Request && !secondary {
@@ -319,72 +330,5 @@ impl FunctionSpec {
         for key in SECONDARY_ONLY.iter().filter(|key| !secondary && values.contains_key(*key)) {
             problems.push(format!("{key} needs cwasi.role=secondary: a primary is not called"));
         }
-    }
-}
-
-/// The `cwasi.*` annotations of a pod, as one container sees them.
-struct Values<'a> {
-    values: BTreeMap<&'static str, &'a str>,
-    shares_role: Option<String>,
-    doubts: Vec<String>,
-}
-
-/// The values of this container: `key.<container>` overrides `key`.
-fn own_values<'a>(all: &BTreeMap<&'a str, &'a str>, problems: &mut Vec<String>) -> Values<'a> {
-    let container = all.get(CRI_CONTAINER_NAME).copied();
-    let mut values = BTreeMap::new();
-    let mut own = BTreeMap::new();
-    let mut others = Vec::new();
-    for (given, value) in all.iter().filter(|(key, _)| is_ours(key)) {
-        if let Some(key) = KEYS.iter().find(|key| *key == given) {
-            values.insert(*key, *value);
-            continue;
-        }
-        let suffixed = KEYS.iter().find_map(|key| {
-            let rest = given.strip_prefix(key)?.strip_prefix('.')?;
-            Some((*key, rest))
-        });
-        match (suffixed, container) {
-            (Some((key, name)), Some(container)) if name == container => {
-                own.insert(key, *value);
-            }
-            (Some((_, name)), Some(_)) => others.push((*given, name)),
-            _ => problems.push(unknown(given)),
-        }
-    }
-    let says_role = |values: &BTreeMap<&str, &str>| {
-        values.contains_key("cwasi.role") || values.contains_key("cwasi.secondary.function")
-    };
-    let shares_role = container.filter(|_| says_role(&values) && !says_role(&own));
-    let doubts = match container {
-        // Who has annotations of its own is not the one that a misspelt name means.
-        Some(container) if own.is_empty() => misspelt(&others, container),
-        _ => Vec::new(),
-    };
-    values.extend(own);
-    Values { values, shares_role: shares_role.map(str::to_owned), doubts }
-}
-
-/// Keys for other containers whose names are much like this one's.
-fn misspelt(others: &[(&str, &str)], container: &str) -> Vec<String> {
-    let near = others.iter().filter(|(_, name)| strsim::jaro_winkler(name, container) >= NEAR);
-    near.map(|(key, name)| {
-        format!("{key} is for a container {name}; this one is called {container}, and no annotation names it")
-    })
-    .collect()
-}
-
-/// True for a key with the prefix `cwasi.` in any case. Other cases are unknown keys.
-fn is_ours(key: &str) -> bool {
-    key.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
-}
-
-fn unknown(given: &str) -> String {
-    let nearest = KEYS
-        .iter()
-        .max_by(|a, b| strsim::jaro_winkler(a, given).total_cmp(&strsim::jaro_winkler(b, given)));
-    match nearest {
-        Some(key) => format!("{given} is not known; did you mean {key}?"),
-        None => format!("{given} is not known"),
     }
 }

@@ -14,6 +14,7 @@ pub mod messages;
 pub mod mount_target;
 pub mod node;
 pub mod traces;
+pub mod triggers;
 mod values;
 
 pub use annotations::{AnnotationError, FunctionSpec};

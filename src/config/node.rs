@@ -18,6 +18,7 @@ use super::engine::{DEFAULT_ENGINE, Engine};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
 use super::traces::TracesConfig;
+use super::triggers::TriggersConfig;
 
 /// Environment variable with the path of a configuration file.
 pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
@@ -118,6 +119,8 @@ pub struct NodeConfig {
     pub messages: MessagesConfig,
     /// Recording and export of traces.
     pub traces: TracesConfig,
+    /// Streams and channels of Redis that functions may have as triggers.
+    pub triggers: TriggersConfig,
 }
 
 impl Default for NodeConfig {
@@ -137,6 +140,7 @@ impl Default for NodeConfig {
             logs: LogsConfig::default(),
             messages: MessagesConfig::default(),
             traces: TracesConfig::default(),
+            triggers: TriggersConfig::default(),
         }
     }
 }
@@ -224,6 +228,7 @@ impl NodeConfig {
         config.compile.validate().map_err(invalid)?;
         config.logs.validate().map_err(invalid)?;
         config.messages.validate().map_err(invalid)?;
+        config.triggers.validate().map_err(invalid)?;
         cgroup::check_shim_cgroup(&config.shim_cgroup).map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(
@@ -343,6 +348,7 @@ mod tests {
             ("[compile]\nlocals = 0", "compile.locals must be larger than zero"),
             ("[messages]\nwaiting_max = \"1MiB\"", "messages.waiting_max"),
             ("[messages]\nkept_days = 0", "messages.kept_days"),
+            ("[triggers]\nredis = [\"orders\"]", "triggers.redis: `orders` is not NAMESPACE/NAME"),
             ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
             ("cgroup_driver = \"cgroup\"", "systemd"),
             ("engine = \"wasmer\"", "expected `wasmtime` or `wasmedge`"),

@@ -9,6 +9,7 @@ use oci_spec::OciSpecError;
 use super::aot::AotError;
 use super::embedding::EmbeddingError;
 use super::module::ModuleError;
+use super::triggers::TriggerError;
 use cwasi_config::annotations::AnnotationError;
 use cwasi_config::mount_target::MountProblem;
 use cwasi_wire::control::Isolation;
@@ -133,6 +134,8 @@ pub enum PlanError {
         origin: String,
         imports: String,
     },
+    #[error(transparent)]
+    Trigger(#[from] TriggerError),
     /// The command gives no valid function name.
     #[error(
         "function name `{name}` (from the command) {problem}: set the annotation cwasi.function"

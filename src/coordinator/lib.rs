@@ -14,6 +14,7 @@
 //!   compilers; `compile_queue`: who is next.
 //! - [`progress`]: messages to the user meanwhile.
 //! - [`registry`]: callable functions of this host.
+//! - [`triggers`]: which streams and channels run a function.
 //! - [`selection`]: chooses the mode of an edge, a pure function of facts (paper Algorithm 2).
 //! - [`fingerprint`]: inputs of native code besides the module.
 
@@ -38,6 +39,7 @@ pub mod progress;
 pub mod registry;
 pub mod selection;
 mod toolchain;
+pub mod triggers;
 pub mod trust;
 
 pub use aot::{AotCache, AotError, CompileChild, CompileJob};

@@ -19,6 +19,7 @@ use super::module::{self, CheckedModule, ModuleError};
 use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
+use super::triggers::TriggerPolicy;
 use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN, RUN_FUNCTION};
 use cwasi_config::Engine;
 use cwasi_config::annotations::FunctionSpec;
@@ -88,6 +89,7 @@ pub struct Coordinator<S, C> {
     pub engine: Engine,
     /// Trust groups that may span scopes.
     pub trust_groups: Vec<String>,
+    pub triggers: TriggerPolicy,
     /// Share of the traces that functions without `cwasi.trace` begin recorded.
     pub sample: SampleRatio,
 }
@@ -146,6 +148,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             pod_namespace: annotations.pod_namespace.clone(),
             function: name,
         };
+        self.triggers.check(&identity, &annotations.triggers)?;
         let node = NodeSettings { spanning: &self.trust_groups, engine: self.engine };
         let container = request.container;
         let embedding =
@@ -309,6 +312,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         container: request.container.to_owned(),
         http: annotations.http.gateway,
         http_port: annotations.http.port,
+        triggers: annotations.triggers.clone(),
     }
 }
 

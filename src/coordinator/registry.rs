@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use cwasi_config::triggers::Trigger;
 use cwasi_wire::ids::Identity;
 
 /// Most records read per look-up; further instances of a function get no calls.
@@ -54,6 +55,9 @@ pub struct Record {
     /// Port on which it is served in its container's network namespace (`cwasi.http`).
     #[serde(default)]
     pub http_port: Option<u16>,
+    /// What runs it besides calls (`cwasi.triggers`).
+    #[serde(default)]
+    pub triggers: Vec<Trigger>,
 }
 
 /// The registry below one state directory.
@@ -233,6 +237,7 @@ mod tests {
             container: "c".into(),
             http: false,
             http_port: None,
+            triggers: Vec::new(),
         }
     }
 

@@ -244,6 +244,9 @@ impl Daemon {
         let metrics = Metrics::start(&group);
         let exporter = config.traces.otlp.as_ref().map(Exporter::start);
         let spans = Spans::start(group.spans(), &node_name(&config.node), exporter);
+        if let Some(network) = &network {
+            network.count_triggers(metrics.clone(), spans.clone(), config.traces.sample);
+        }
         let namespace = arguments.namespace.as_str();
         let (images, publisher) = outside(arguments, sandbox, config);
         let provisioner =

@@ -3,10 +3,12 @@
 
 mod placement;
 pub mod services;
+mod triggers;
 
 use cwasi_config::Engine;
 
 pub use placement::PLACEMENT;
+pub use triggers::{REDIS_TRIGGER, TRIGGER};
 
 /// `apiVersion` of the files that this version reads.
 pub const API_VERSION: &str = "cwasi.dev/v1alpha1";
@@ -255,6 +257,12 @@ pub const FUNCTION: &[Field] = &[
         Annotation("cwasi.http"),
         "HTTP: `gateway` (clients of the node's gateway), a port of the container such as `8080`, or both; none",
     ),
+    Field::new(
+        "triggers",
+        Objects(TRIGGER),
+        Annotation("cwasi.triggers"),
+        "what runs the function besides calls: messages of others in Redis; none",
+    ),
     Field::new("fanIn", Object(FAN_IN), Inside, "runs once for a group of calls"),
     Field::new(
         "trace",
@@ -290,7 +298,7 @@ pub const SCALE: &[Field] = &[
         "min",
         Number(0, REPLICAS_MAX as u64),
         Kubernetes("HorizontalPodAutoscaler `minReplicas`"),
-        "fewest pods; 0: calls start the first one, with KEDA; 1",
+        "fewest pods; 0: calls and messages start the first one, with KEDA; 1",
     ),
     Field::new(
         "max",
@@ -309,13 +317,13 @@ pub const SCALE: &[Field] = &[
         "calls",
         Number(1, 1_000_000),
         Kubernetes("ScaledObject, target of the metric `calls`"),
-        "calls that a pod has on average, if `min` is 0; as many as its workers (`concurrency`)",
+        "calls and messages that a pod has on average, if `min` is 0; as many as its workers (`concurrency`)",
     ),
     Field::new(
         "cooldown",
         Duration,
         Kubernetes("ScaledObject `cooldownPeriod`"),
-        "time without calls after which the last pod ends, if `min` is 0; `5m`",
+        "time without calls and messages after which the last pod ends, if `min` is 0; `5m`",
     ),
 ];
 

@@ -5,6 +5,7 @@ mod cluster;
 mod mounts;
 mod process;
 mod services;
+mod triggers;
 mod values;
 
 use std::collections::BTreeMap;

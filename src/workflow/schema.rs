@@ -27,6 +27,9 @@ pub fn json_schema() -> Value {
     functions["propertyNames"] = json!({ "pattern": NAME });
     functions["additionalProperties"]["oneOf"] =
         json!([{ "required": ["module"] }, { "required": ["image"] }]);
+    let triggers = &mut functions["additionalProperties"]["properties"]["triggers"];
+    triggers["items"]["properties"]["redis"]["oneOf"] =
+        json!([{ "required": ["stream"] }, { "required": ["channel"] }]);
     let services = &mut spec["properties"]["services"];
     services["propertyNames"] = json!({ "pattern": SERVICE_NAME });
     services["additionalProperties"]["properties"]["health"]["not"] =

@@ -84,6 +84,7 @@ impl<S: Server> Reachable for Networked<S> {
             container: "callee".to_owned(),
             http: false,
             http_port: None,
+            triggers: Vec::new(),
         };
         there.reactor.block_on(there.network.serve(record));
         Self { callee, here, there: Some(there), _redis: redis, server: PhantomData }

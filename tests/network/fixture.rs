@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cwasi_config::messages::MessagesConfig;
 use cwasi_coordinator::registry::{Record, Registry};
-use cwasi_host::network::{BridgeCaller, FunctionLocations, Network};
+use cwasi_host::network::{BridgeCaller, FunctionLocations, Network, TriggerFault};
 use cwasi_modes::local::incoming::ParsedMessage;
 use cwasi_modes::local::receiver::ConnectionEvent;
 use cwasi_modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
@@ -104,6 +104,11 @@ impl Node {
 
     pub fn serve(&self, instance: &Instance) {
         self.reactor.as_ref().unwrap().block_on(self.network.serve(instance.record.clone()));
+    }
+
+    /// What comes before [`Self::serve`] in a shim.
+    pub fn prepare(&self, instance: &Instance) -> Result<(), TriggerFault> {
+        self.reactor.as_ref().unwrap().block_on(self.network.prepare(&instance.record))
     }
 
     pub fn withdraw(&self, instance: &Instance) {
@@ -319,6 +324,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         container: "b".into(),
         http: false,
         http_port: None,
+        triggers: Vec::new(),
     }
 }
 

@@ -17,3 +17,4 @@ mod memory;
 mod quotas;
 mod security;
 mod slow_callers;
+mod triggers;

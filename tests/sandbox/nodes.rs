@@ -72,6 +72,7 @@ impl Node {
             container: "f".into(),
             http: false,
             http_port: None,
+            triggers: Vec::new(),
         };
         self.reactor.block_on(self.network.serve(record));
     }

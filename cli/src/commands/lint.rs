@@ -18,10 +18,15 @@ use crate::deployment::mounts::problems;
 use crate::failure::{Exit, Failure};
 use crate::module::{ModuleFacts, read_file};
 use crate::output;
+use cwasi_config::triggers::Trigger;
+use cwasi_coordinator::triggers::TriggerPolicy;
+use cwasi_wire::ids::Identity;
 use cwasi_workflow::document::{Location, Problem};
 use cwasi_workflow::services::Service;
 use cwasi_workflow::visible;
 use cwasi_workflow::{Embedded, Function, Role, Source, Workflow};
+
+const TRIGGERS: &str = "cwasi.triggers";
 
 /// Arguments of the verb.
 #[derive(Debug, Args)]
@@ -249,7 +254,7 @@ fn services(workflow: &Workflow, findings: &mut Vec<Problem>) {
     findings.extend(workflow.network_problems());
 }
 
-/// What only the nodes know: images that are in no containerd, and modules that may not be embedded.
+/// What only the nodes know: images that are in no containerd, modules that may not be embedded, and triggers.
 async fn on_nodes(
     workflow: &Workflow,
     global: &Global,
@@ -257,12 +262,17 @@ async fn on_nodes(
 ) -> Result<(), Failure> {
     let mut nodes: BTreeMap<Option<&str>, Node> = BTreeMap::new();
     for function in workflow.functions.iter().filter(|it| it.role != Role::Library) {
-        if matches!(function.source, Source::Module(_)) && function.embed.is_empty() {
+        let has_triggers = function.annotations.contains_key(TRIGGERS);
+        if matches!(function.source, Source::Module(_))
+            && function.embed.is_empty()
+            && !has_triggers
+        {
             continue;
         }
         let Some(node) = node_of(workflow, function, global, &mut nodes).await else {
             return Ok(());
         };
+        triggers(function, node, global, findings);
         image(function, node, global, findings).await?;
         let spec = function.node.as_deref().and_then(|name| workflow.nodes.get(name));
         let address = spec.map_or(&global.address, |spec| &spec.address).clone();
@@ -304,6 +314,21 @@ async fn node_of<'n, 'w>(
             ));
             None
         }
+    }
+}
+
+/// Triggers that the node does not have.
+fn triggers(function: &Function, node: &Node, global: &Global, findings: &mut Vec<Problem>) {
+    // The file's reader has refused a wrong value.
+    let triggers = function.annotations.get(TRIGGERS).and_then(|value| Trigger::list(value).ok());
+    let identity = Identity {
+        namespace: global.namespace.clone(),
+        pod_namespace: String::new(),
+        function: function.name.clone(),
+    };
+    let policy = TriggerPolicy::of(&node.config);
+    if let Err(error) = policy.check(&identity, &triggers.unwrap_or_default()) {
+        find(findings, function, error);
     }
 }
 

@@ -246,7 +246,8 @@ fn faults_are_found_before_a_run() {
              j: {{module: {hello}, network: ['db.example:5432', '127.0.0.1:80']}}\n    \
              k: {{module: {greeter}, role: secondary, http: 8080}}\n    \
              l: {{module: {greeter}, role: secondary, http: 8080, hostNetwork: true}}\n    \
-             m: {{module: {greeter}, role: secondary, http: 8080, hostNetwork: true, scale: {{min: 0, max: 2}}}}\n"
+             m: {{module: {greeter}, role: secondary, http: 8080, hostNetwork: true, scale: {{min: 0, max: 2}}}}\n    \
+             n: {{module: {greeter}, role: secondary, triggers: [{{redis: {{stream: orders}}}}]}}\n"
         ),
     );
     let text = stage.ok_or(1, &["lint", &file]);
@@ -265,6 +266,7 @@ fn faults_are_found_before_a_run() {
         "15:5: j: `network` allows db.example:5432, and its container has no network but",
         "16:5: k: `http: 8080` listens in its container, which nobody reaches",
         "18:5: m: `http: 8080` is not reached while it has no pod (`scale.min: 0`)",
+        "19:5: n: cwasi.triggers=redis-stream:orders needs a Redis, and this node has none",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }

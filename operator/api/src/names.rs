@@ -16,6 +16,8 @@ pub const EDGES_MANAGER: &str = "cwasi-operator-edges";
 pub const PLACED_FOR: &str = "cwasi.dev/placed-for";
 /// Annotation of a workload: functions whose nodes its pods prefer, with commas.
 pub const NEAR: &str = "cwasi.dev/near";
+/// Annotation of a ScaledObject: the streams of Redis that run its function, and the function's groups in them.
+pub const STREAMS: &str = "cwasi.dev/streams";
 
 /// Annotation of an object: digest of what was applied last.
 pub const APPLIED: &str = "cwasi.dev/applied";

@@ -1,9 +1,10 @@
 //! KEDA's ScaledObject of a function that is started on demand (`scale.min: 0`). KEDA asks the operator's scaler
 //! ([`crate::scaler`]) for the function's calls.
 
+use cwasi_networked::streams::StreamReader;
 use cwasi_workflow::Scale;
 use kube::api::{ApiResource, GroupVersionKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Object, names};
 use crate::plan::{Plan, PlannedFunction};
@@ -28,10 +29,23 @@ pub(super) fn build(plan: &Plan, planned: &PlannedFunction, scale: Scale, addres
     let name = names::object(&plan.workflow, Some(function));
     let cooldown = scale.cooldown.as_secs().max(1);
     let calls = scale.calls.unwrap_or(planned.workers).to_string();
+    let mut metadata = json!({
+        "scalerAddress": address,
+        scaler::FUNCTION: function,
+        scaler::CALLS: calls,
+    });
+    let streams: Vec<&str> = planned.streams.iter().map(String::as_str).collect();
+    if !streams.is_empty() {
+        metadata[scaler::STREAMS] = json!(streams.join(","));
+    }
     let body = json!({
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
-        "metadata": { "name": name, "labels": names::labels(&plan.workflow, Some(function)) },
+        "metadata": {
+            "name": name,
+            "labels": names::labels(&plan.workflow, Some(function)),
+            "annotations": { names::STREAMS: groups(planned) },
+        },
         "spec": {
             "scaleTargetRef": { "name": name },
             "minReplicaCount": 0,
@@ -42,13 +56,20 @@ pub(super) fn build(plan: &Plan, planned: &PlannedFunction, scale: Scale, addres
             "pollingInterval": cooldown.div_ceil(2).min(POLLING_SECONDS),
             "triggers": [{
                 "type": "external-push",
-                "metadata": {
-                    "scalerAddress": address,
-                    scaler::FUNCTION: function,
-                    scaler::CALLS: calls,
-                },
+                "metadata": metadata,
             }],
         },
     });
     Object { resource: scaled_object_kind(), name, body }
+}
+
+/// Keys and groups of all streams that run the function, in JSON: for a `redis-streams` trigger of a user's own.
+fn groups(planned: &PlannedFunction) -> String {
+    let Some(function) = planned.announcement.as_ref().map(|it| &it.identity) else {
+        return String::new();
+    };
+    let triggers = planned.streams.iter().map(|it| StreamReader::of_trigger(function, it));
+    let readers = std::iter::once(StreamReader::of_messages(function)).chain(triggers);
+    let groups = readers.map(|it| json!({ "stream": it.key(), "group": it.group() }));
+    Value::from(groups.collect::<Vec<_>>()).to_string()
 }

@@ -1,6 +1,7 @@
-//! KEDA's external scaler (`external-push`) for functions that are started on demand: whether a function has calls,
-//! pushed when that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N by an HPA.
+//! KEDA's external scaler (`external-push`) for functions that are started on demand: whether a function has calls or
+//! messages, pushed when that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N by an HPA.
 //!
+//! - `asked`: the function that KEDA asks for, and its messages in Redis.
 //! - [`demand`]: calls, as shims publish them. [`announcer`]: tells shims which functions are started on demand.
 //! - [`messages`]: the protocol's. The service is generated (`operator/build.rs`).
 //!
@@ -8,6 +9,7 @@
 //! it is back, the answer is an error, on which KEDA ends no pod: local calls go on without Redis.
 
 pub mod announcer;
+mod asked;
 pub mod demand;
 pub mod messages;
 
@@ -18,25 +20,27 @@ use std::time::{Duration, Instant};
 
 use cwasi_networked::demand::{BELIEVED, CHANNEL};
 use cwasi_networked::link::LinkError;
+use cwasi_networked::streams::waiting::Waiting;
 use cwasi_networked::{RedisLink, RedisTarget};
-use cwasi_wire::ids::Identity;
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
 
+use self::asked::{Asked, Look};
 use self::demand::DemandTable;
 use self::generated::external_scaler_server::{ExternalScaler, ExternalScalerServer};
 use self::messages::{
     GetMetricSpecResponse, GetMetricsRequest, GetMetricsResponse, IsActiveResponse, MetricSpec,
     MetricValue, ScaledObjectRef,
 };
-use crate::plan::CONTAINERD_NAMESPACE;
 
 /// Keys of the trigger's metadata: the function's name, and the calls that a pod has on average.
 pub const FUNCTION: &str = "function";
 pub const CALLS: &str = "calls";
+/// And the streams of others that run it, with commas.
+pub const STREAMS: &str = "streams";
 /// Name of the metric.
 const METRIC: &str = "calls";
-/// How often a stream looks whether a function's calls have ended: no message tells.
+/// How often a stream looks whether a function's calls have ended, or messages wait: no message tells.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The generated service.
@@ -85,16 +89,32 @@ impl Scaler {
         tonic::transport::Server::builder().add_service(self.service()).serve(address).await
     }
 
-    fn is_active(&self, function: &Identity) -> Result<bool, Status> {
-        match self.demand.is_active(function, Instant::now()) {
-            true => Ok(true),
-            false => self.knows_all_calls().map(|()| false),
+    /// True if there are calls or messages. `look` has the last look at the messages.
+    async fn is_active(&self, asked: &Asked, look: &mut Look) -> Result<bool, Status> {
+        if self.demand.is_active(&asked.identity, Instant::now()) {
+            return Ok(true);
         }
+        let waits = match look.valid() {
+            Some(waits) => waits,
+            None => {
+                let waits = self.waiting(asked).await? != Waiting::default();
+                look.record(waits);
+                waits
+            }
+        };
+        if waits { Ok(true) } else { self.knows_all_calls().map(|()| false) }
+    }
+
+    async fn waiting(&self, asked: &Asked) -> Result<Waiting, Status> {
+        let waiting = match self.link.session_now() {
+            Ok(session) => asked.waiting(&session).await,
+            Err(error) => Err(error),
+        };
+        waiting.map_err(|error| unknown(&error.to_string()))
     }
 
     /// An error if there may be calls of which no message has come yet.
     fn knows_all_calls(&self) -> Result<(), Status> {
-        let unknown = |why: &str| Status::unavailable(format!("calls are not known: {why}"));
         let session = self.link.session_now().map_err(|error| unknown(&error.to_string()))?;
         if session.since.elapsed() < BELIEVED {
             return Err(unknown("the operator has just connected to Redis"));
@@ -103,19 +123,8 @@ impl Scaler {
     }
 }
 
-fn function(object: &ScaledObjectRef) -> Result<Identity, Status> {
-    let function = object.scaler_metadata.get(FUNCTION).filter(|name| !name.is_empty());
-    let function = function.ok_or_else(|| {
-        Status::invalid_argument(format!(
-            "the trigger of ScaledObject {}/{} has no `{FUNCTION}` in its metadata",
-            object.namespace, object.name
-        ))
-    })?;
-    Ok(Identity {
-        namespace: CONTAINERD_NAMESPACE.to_owned(),
-        pod_namespace: object.namespace.clone(),
-        function: function.clone(),
-    })
+fn unknown(why: &str) -> Status {
+    Status::unavailable(format!("calls are not known: {why}"))
 }
 
 #[tonic::async_trait]
@@ -127,8 +136,8 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
-        let function = function(request.get_ref())?;
-        let result = self.is_active(&function)?;
+        let asked = Asked::read(request.get_ref())?;
+        let result = self.is_active(&asked, &mut Look::default()).await?;
         Ok(Response::new(IsActiveResponse { result }))
     }
 
@@ -137,18 +146,18 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
-        let function = function(request.get_ref())?;
+        let asked = Arc::new(Asked::read(request.get_ref())?);
         let (scaler, changes) = (self.clone(), self.demand.changes());
         let stream = futures_util::stream::unfold(
-            (scaler, changes, None),
-            move |(scaler, mut changes, told)| {
-                let function = function.clone();
+            (scaler, changes, Look::default(), None),
+            move |(scaler, mut changes, mut look, told)| {
+                let asked = Arc::clone(&asked);
                 async move {
                     loop {
-                        if let Ok(result) = scaler.is_active(&function)
+                        if let Ok(result) = scaler.is_active(&asked, &mut look).await
                             && told != Some(result)
                         {
-                            let next = (scaler, changes, Some(result));
+                            let next = (scaler, changes, look, Some(result));
                             return Some((Ok(IsActiveResponse { result }), next));
                         }
                         let changed = tokio::time::timeout(CHECK_EVERY, changes.changed()).await;
@@ -188,9 +197,12 @@ impl ExternalScaler for Scaler {
     ) -> Result<Response<GetMetricsResponse>, Status> {
         let object = request.get_ref().scaled_object_ref.as_ref();
         let object = object.ok_or_else(|| Status::invalid_argument("no ScaledObject"))?;
-        let function = function(object)?;
+        let asked = Asked::read(object)?;
         self.knows_all_calls()?;
-        let calls = self.demand.calls(&function, Instant::now());
+        let messages = self.waiting(&asked).await?;
+        // An instance that handles a message has a running call.
+        let calls = self.demand.calls(&asked.identity, Instant::now()).max(messages.pending);
+        let calls = calls.saturating_add(messages.undelivered);
         // More calls than a cluster can have are as good as any other large number.
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         let value = MetricValue {

@@ -239,3 +239,18 @@ fn http_is_the_gateway_a_port_or_both() {
     }
     assert!(parse(&[("cwasi.http", "gateway")]).is_err(), "a primary is not called");
 }
+
+#[test]
+fn triggers_are_a_secondarys_and_no_fan_ins() {
+    let value = "redis-stream:n:orders, redis-channel:n:alarms";
+    let spec = parse(&[("cwasi.role", "secondary"), (TRIGGERS, value)]).unwrap();
+    let names: Vec<_> = spec.triggers.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["redis-stream:n:orders", "redis-channel:n:alarms"]);
+    let found = problems(&[(TRIGGERS, value)]);
+    assert_eq!(found, ["cwasi.triggers needs cwasi.role=secondary: a primary is not called"]);
+    let found = problems(&[("cwasi.role", "secondary"), (TRIGGERS, value), (FAN_IN, "2")]);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("contradicts cwasi.fan-in"), "{found:?}");
+    let found = problems(&[("cwasi.role", "secondary"), (TRIGGERS, "redis-stream:cwasi:ev:1")]);
+    assert!(found[0].starts_with("cwasi.triggers=redis-stream:cwasi:ev:1 has the entry"));
+}

@@ -94,6 +94,7 @@ async fn planned_module(
         compiler,
         engine,
         trust_groups: Vec::new(),
+        triggers: TriggerPolicy::default(),
         sample: TraceStart::UNSAMPLED.sample,
     };
     let request = PlanRequest {

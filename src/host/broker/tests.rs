@@ -71,6 +71,7 @@ impl Fixture {
             container: "c".into(),
             http: false,
             http_port: None,
+            triggers: Vec::new(),
         };
         self.broker.registry().add(&record).unwrap();
         seqpacket::listener(&socket).unwrap()

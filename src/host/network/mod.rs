@@ -14,14 +14,17 @@
 //! - [`demand`]: reports held calls and running ones, for functions that are started on demand.
 //! - [`deliver`]: one incoming call; [`reply`]: its answers.
 //! - [`pending`]: calls under way in both directions.
-//! - [`storing`]: one-way messages out; [`events`]: one-way messages in.
+//! - [`storing`]: one-way messages out; [`events`]: one-way messages and entries of triggers in; [`entries`]: what they
+//!   ask for. [`channels`]: triggers that are channels. [`trigger_counts`]: metrics and traces of triggers.
 //! - [`instance`]: one request to an own instance.
 
 mod answers;
 mod bridge;
 mod calls;
+mod channels;
 mod deliver;
 mod demand;
+mod entries;
 mod events;
 mod instance;
 mod outgoing;
@@ -32,12 +35,12 @@ mod routes;
 mod sending;
 mod storing;
 mod tries;
+mod trigger_counts;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use answers::Answers;
@@ -46,10 +49,15 @@ use demand::{HeldCalls, Occupied};
 pub use events::ATTEMPTS_MAX;
 pub use outgoing::{CallResponse, OutgoingCall};
 use pending::{IncomingCalls, PendingTries};
+use replicas::ServedInstances;
+pub use replicas::TriggerFault;
 pub use routes::FunctionLocations;
 use routes::Routes;
 pub use storing::EVENT_MAX;
+use trigger_counts::TriggerCounts;
 
+use crate::metrics::Metrics;
+use crate::spans::Spans;
 use cwasi_config::NodeConfig;
 use cwasi_config::messages::MessagesConfig;
 use cwasi_coordinator::registry::Registry;
@@ -67,6 +75,7 @@ use cwasi_wire::ids::Identity;
 use cwasi_wire::network::{
     Answer, AnswerKind, Location, Payload, TryId, check_version, encode, parse,
 };
+use cwasi_wire::trace::SampleRatio;
 
 /// Most incoming calls at a time; more are refused, which is safe to retry.
 const DELIVERIES_MAX: usize = 1024;
@@ -101,7 +110,8 @@ struct Inner {
     limits: Limits,
     /// Held while a one-way message is stored.
     storing: tokio::sync::Mutex<()>,
-    served: Mutex<HashMap<String, [oneshot::Sender<()>; 2]>>,
+    served: Mutex<ServedInstances>,
+    trigger_counts: TriggerCounts,
 }
 
 impl Network {
@@ -147,11 +157,17 @@ impl Network {
             },
             storing: tokio::sync::Mutex::default(),
             served: Mutex::default(),
+            trigger_counts: TriggerCounts::default(),
         };
         let network = Self { inner: Arc::new(inner) };
         tokio::spawn(network.clone().receive_answers(listener));
         tokio::spawn(network.clone().report_held());
         Ok(network)
+    }
+
+    /// Counts and traces the messages of triggers into a daemon's files; `sample` is the share of traces.
+    pub fn count_triggers(&self, metrics: Metrics, spans: Spans, sample: SampleRatio) {
+        self.inner.trigger_counts.set(metrics, spans, sample);
     }
 
     /// Locations of `callee`. Waits for instances that may be announced again.

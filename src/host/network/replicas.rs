@@ -1,21 +1,36 @@
 //! Announces this daemon's instances to other nodes while they run. Runs in the shim daemon.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tokio::time::{Instant, interval, timeout};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, interval, timeout, timeout_at};
 
+use super::events::{HANDLED_MAX, Source};
 use super::{Inner, Network};
+use cwasi_config::triggers::Trigger;
 use cwasi_coordinator::registry::Record;
-use cwasi_networked::{RedisSession, instance_channel, locations};
+use cwasi_networked::{NetworkError, RedisSession, instance_channel, locations};
 use cwasi_wire::network::Location;
 
 /// Longest time that the start or end of an instance waits for Redis.
 const ANNOUNCE_MAX: Duration = Duration::from_secs(1);
 
-/// Stops an instance's two tasks: calls and messages.
-type ServedInstances = std::collections::HashMap<String, [oneshot::Sender<()>; 2]>;
+/// Stops an instance's tasks: calls, messages, and one for each trigger.
+pub(super) type ServedInstances = HashMap<String, Vec<oneshot::Sender<()>>>;
+
+/// Redis does not let a function have a trigger.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cwasi.triggers={trigger}: {source}; the user of redis_url needs the permission for this name, and the key of a \
+     stream must hold nothing else"
+)]
+pub struct TriggerFault {
+    pub trigger: Trigger,
+    #[source]
+    pub source: NetworkError,
+}
 
 impl Inner {
     fn served(&self) -> MutexGuard<'_, ServedInstances> {
@@ -28,16 +43,66 @@ impl Network {
     /// Makes an instance callable from other nodes. Returns when Redis has the announcement. If Redis is away,
     /// returns after a moment, and announces the instance later.
     pub async fn serve(&self, record: Record) {
-        let (stop, stopped) = oneshot::channel();
-        let (stop_messages, no_messages) = oneshot::channel();
         let (sender, announced) = oneshot::channel();
-        self.inner.served().insert(record.instance.clone(), [stop, stop_messages]);
-        tokio::spawn(self.clone().consume_until(record.clone(), no_messages));
-        tokio::spawn(self.clone().serve_until(record, stopped, sender));
+        let mut stops = Vec::new();
+        let mut stopped = || {
+            let (stop, stopped) = oneshot::channel();
+            stops.push(stop);
+            stopped
+        };
+        let handlers = Arc::new(Semaphore::new(HANDLED_MAX));
+        let messages = Source::messages(&record.identity);
+        let streams = record.triggers.iter().filter_map(|it| Source::of(it, &record.identity));
+        for source in std::iter::once(messages).chain(streams) {
+            let (network, handlers) = (self.clone(), Arc::clone(&handlers));
+            tokio::spawn(network.consume_until(record.clone(), source, handlers, stopped()));
+        }
+        let is_channel = |it: &&Trigger| matches!(it, Trigger::RedisChannel(_));
+        for channel in record.triggers.iter().filter(is_channel) {
+            let (network, record) = (self.clone(), record.clone());
+            tokio::spawn(network.listen_until(record, channel.clone(), stopped()));
+        }
+        let calls = stopped();
+        self.inner.served().insert(record.instance.clone(), stops);
+        tokio::spawn(self.clone().serve_until(record, calls, sender));
         if timeout(ANNOUNCE_MAX, announced).await.is_err() {
             tracing::warn!(
                 "an instance is not announced to other nodes yet: Redis is away, or does not take it"
             );
+        }
+    }
+
+    /// Makes the groups in which an instance reads its triggers' streams, so that an entry of the moment after its start
+    /// is read, and tries to listen to its channels. If Redis is away, the instance does so later.
+    ///
+    /// # Errors
+    /// When Redis refuses: a key that is no stream, or a permission that is missing.
+    pub async fn prepare(&self, record: &Record) -> Result<(), TriggerFault> {
+        let until = Instant::now() + ANNOUNCE_MAX;
+        for trigger in &record.triggers {
+            match timeout_at(until, self.prepare_one(record, trigger, until)).await {
+                Ok(Err(source @ NetworkError::Command { .. })) => {
+                    return Err(TriggerFault { trigger: trigger.clone(), source });
+                }
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => {
+                    tracing::warn!(%trigger, "begins later: Redis is away, or does not take it");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn prepare_one(
+        &self,
+        record: &Record,
+        trigger: &Trigger,
+        until: Instant,
+    ) -> Result<(), NetworkError> {
+        let session = self.inner.link.session(until).await?;
+        match Source::of(trigger, &record.identity) {
+            Some(stream) => stream.reader().make_group(&session).await,
+            None => self.inner.link.listen_to_others(trigger.name(), 1).await.map(drop),
         }
     }
 

@@ -10,12 +10,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::{BridgeCaller, Network};
+use cwasi_coordinator::selection::{may_call, refusal};
 use cwasi_modes::causes::{Break, Unreached};
-use cwasi_modes::{CallError, Overload, Payload, TooLarge};
+use cwasi_modes::{CallError, Payload, TooLarge};
 use cwasi_networked::streams::Message;
 use cwasi_networked::{Backoff, NetworkError, RedisSession};
 use cwasi_wire::envelope::Metadata;
-use cwasi_wire::ids::CallId;
+use cwasi_wire::ids::{CallId, Identity};
 use cwasi_wire::network::{self, Event, KEPT_VERSION, encode};
 use cwasi_wire::trace_headers::TraceHeaders;
 
@@ -37,7 +38,34 @@ impl Network {
         payload: Payload,
         deadline: Instant,
     ) -> Result<(), CallError> {
-        let target = target.to_owned();
+        let node = &self.inner.node;
+        let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
+        let event = Event {
+            version: KEPT_VERSION,
+            event_id: id.0.to_vec(),
+            caller: Some(from).into(),
+            target: target.to_owned(),
+            traceparent: trace.traceparent.to_owned(),
+            tracestate: trace.tracestate.to_owned(),
+            group: caller.group.clone(),
+            metadata,
+            ..Event::default()
+        };
+        self.store_event((&caller.identity, &caller.callee), &event, payload, deadline).await
+    }
+
+    /// Stores an event of `sender` for `callee`.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    pub(super) async fn store_event(
+        &self,
+        (sender, callee): (&Identity, &Identity),
+        event: &Event,
+        payload: Payload,
+        deadline: Instant,
+    ) -> Result<(), CallError> {
+        let target = event.target.clone();
         if payload.len() > EVENT_MAX {
             let length = payload.len();
             return Err(TooLarge::Message { target, length, limit: EVENT_MAX }.into());
@@ -50,27 +78,13 @@ impl Network {
         let payload = payload.into_vec().map_err(|error| CallError::Internal {
             message: format!("message to {target}: {error}"),
         })?;
-        let node = &self.inner.node;
-        let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
-        let event = Event {
-            version: KEPT_VERSION,
-            event_id: id.0.to_vec(),
-            caller: Some(from).into(),
-            target: target.clone(),
-            traceparent: trace.traceparent.to_owned(),
-            tracestate: trace.tracestate.to_owned(),
-            group: caller.group.clone(),
-            metadata,
-            ..Event::default()
-        };
-        let envelope = encode(&event);
-        let (sender, callee) = (&caller.identity, &caller.callee);
+        let envelope = encode(event);
         let message = Message { sender, callee, envelope: &envelope, payload: &payload };
         let sent = AtomicBool::new(false);
         let stored = timeout_at(deadline, self.store(&session, &message, &sent)).await;
         let is_sent = sent.into_inner();
         match stored {
-            Ok(Ok(stored)) => stored.map_err(CallError::from),
+            Ok(Ok(stored)) => stored,
             Ok(Err(error)) if !is_sent => Err(unreachable(error)),
             Err(_elapsed) if !is_sent => Err(CallError::Timeout { target }),
             Ok(Err(error)) => {
@@ -88,7 +102,7 @@ impl Network {
         session: &RedisSession,
         message: &Message<'_>,
         sent: &AtomicBool,
-    ) -> Result<Result<(), Overload>, NetworkError> {
+    ) -> Result<Result<(), CallError>, NetworkError> {
         let until = Instant::now() + PATIENCE;
         let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
         loop {
@@ -111,10 +125,16 @@ impl Network {
         session: &RedisSession,
         message: &Message<'_>,
         sent: &AtomicBool,
-    ) -> Result<Result<(), Overload>, NetworkError> {
+    ) -> Result<Result<(), CallError>, NetworkError> {
         let _alone = self.inner.storing.lock().await;
-        if let Err(full) = message.admit(session, &self.inner.limits).await? {
-            return Ok(Err(full));
+        let Message { sender, callee, .. } = *message;
+        match message.admit(session, &self.inner.limits).await? {
+            Err(full) => return Ok(Err(full.into())),
+            // Its instances would refuse the message, and it starts the first one.
+            Ok(Some(callees)) if !may_call(sender, callee, &callees.allow) => {
+                return Ok(Err(refusal(sender, callee, &callees.allow).into()));
+            }
+            Ok(_) => {}
         }
         sent.store(true, Ordering::Relaxed);
         message.append(session, &self.inner.limits).await.map(Ok)

@@ -58,16 +58,20 @@ pub async fn look_up(
     let mut cmd = redis::cmd("GET");
     cmd.arg(announcement_key(identity));
     let value: Option<Vec<u8>> = session.run("GET", &cmd).await?;
-    let Some(value) = value else { return Ok(None) };
-    match Location::decode(&value) {
-        Ok(location) if location.identity == *identity => Ok(Some(location)),
+    Ok(value.and_then(|value| read(identity, &value)))
+}
+
+/// The announcement in the value of its key.
+pub(super) fn read(identity: &Identity, value: &[u8]) -> Option<Location> {
+    match Location::decode(value) {
+        Ok(location) if location.identity == *identity => Some(location),
         Ok(other) => {
             tracing::warn!(%identity, found = %other.identity, "announcement is another's");
-            Ok(None)
+            None
         }
         Err(error) => {
             tracing::warn!(%identity, %error, "announcement left out");
-            Ok(None)
+            None
         }
     }
 }

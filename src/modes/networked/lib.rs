@@ -5,11 +5,13 @@
 //!
 //! - [`backoff`]: pauses between attempts.
 //! - [`link`]: keeps the connections up and subscribes to this daemon's channels.
+//! - `target`: where Redis is.
 //! - [`session`]: commands on one set of connections. [`NetworkError`]: their errors.
 //! - [`claims`]: large payloads as chunks that expire, sent and received at the same time.
 //! - `bulk`, `resp`: the connections for chunks, and Redis' wire protocol on them.
 //! - [`streams`]: messages that are kept until they are handled. [`quota`]: how much of them.
 //! - [`locations`]: the instances of each function, with expiry.
+//! - [`channels`]: which shim listens to a channel of others for a function.
 //! - [`demand`]: functions that are started on demand, and their calls.
 //!
 //! | name in Redis | content |
@@ -27,13 +29,16 @@
 //! | `cwasi:since` | expires so long after this database was first written to: tells how old it is |
 //! | `cwasi:ev:<identity>` | stream: messages for a function, group `cwasi` |
 //! | `cwasi:dead:<identity>` | stream: messages that its handler failed to handle |
+//! | `cwasi:listen:<identity>:<channel>` | the instance whose shim listens to a channel of others |
 //! | `cwasi:sent:<namespace>` | hash: bytes of its waiting messages by `<sender>:<callee>` |
 //! | `cwasi:sent:<namespace>:corrected` | this hash was compared with the streams a moment ago |
 //!
-//! All of them begin with `cwasi:`, so `~cwasi:* &cwasi:*` is what an ACL user needs.
+//! All of them begin with `cwasi:`, so `~cwasi:* &cwasi:*` is what an ACL user needs. The streams and channels of
+//! triggers (`cwasi.triggers`) come to that: in such a stream a function's group is `cwasi:<identity>`, written out.
 
 pub mod backoff;
 mod bulk;
+pub mod channels;
 pub mod claims;
 pub mod demand;
 mod error;
@@ -45,6 +50,7 @@ pub mod quota;
 pub mod resp;
 pub mod session;
 pub mod streams;
+mod target;
 
 pub use backoff::Backoff;
 pub use error::NetworkError;

@@ -5,23 +5,23 @@
 //! Messages that are published meanwhile are lost, as always with pub/sub.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _, TlsCertificates};
+use redis::{AsyncConnectionConfig, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::backoff::Backoff;
-use super::bulk::{self, BulkPool, Dial};
+use super::bulk::{BulkPool, Dial};
 use super::error::NetworkError;
 use super::locations;
 use super::session::RedisSession;
+use super::target::client;
+pub use super::target::{LinkError, RedisTarget};
 
 /// Longest time for a connection to come up.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -36,33 +36,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Most waiting messages of one channel; later ones are dropped, as Redis would drop them.
 const WAITING_MAX: usize = 4096;
-
-/// The address of Redis, from the node's configuration.
-#[derive(Clone)]
-pub struct RedisTarget {
-    /// `redis://` or `rediss://`, with user and password.
-    pub url: String,
-    /// Certificates that a `rediss://` server may be signed by, as a PEM file; `None` = the system's.
-    pub ca: Option<PathBuf>,
-}
-
-/// The link cannot be set up at all. Never holds the URL.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    #[error(
-        "redis_url is not usable ({reason}): redis://[user:password@]host[:port][/db] or rediss://…"
-    )]
-    Url {
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    #[error("redis_ca {} cannot be used: {reason}", path.display())]
-    Ca {
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
-}
+/// Longest message in bytes; longer ones are dropped. Ours are shorter.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Begins the names of our own channels.
+const OURS: &str = "cwasi:";
 
 #[derive(Clone, Debug)]
 enum LinkState {
@@ -74,17 +51,29 @@ enum LinkState {
 #[derive(Debug)]
 pub struct Listener {
     channel: String,
+    id: u64,
     messages: mpsc::Receiver<Vec<u8>>,
     link: RedisLink,
 }
 
+/// The listeners of each channel, by their ids.
+type Topics = HashMap<String, Vec<(u64, mpsc::Sender<Vec<u8>>)>>;
+
+/// What the current session is subscribed to.
+#[derive(Clone, Debug, Default)]
+struct Subscriptions {
+    channels: Vec<String>,
+    /// Channels of others that the server does not let us listen to.
+    refused: HashMap<String, NetworkError>,
+}
+
 #[derive(Clone, Debug)]
 pub struct RedisLink {
-    topics: Arc<Mutex<HashMap<String, mpsc::Sender<Vec<u8>>>>>,
+    topics: Arc<Mutex<Topics>>,
+    next_id: Arc<AtomicU64>,
     /// Says that [`Self::topics`] changed.
     changed: Arc<watch::Sender<()>>,
-    /// Channels that the current session is subscribed to.
-    subscribed: watch::Receiver<Vec<String>>,
+    subscribed: watch::Receiver<Subscriptions>,
     state: watch::Receiver<LinkState>,
 }
 
@@ -97,9 +86,10 @@ impl RedisLink {
     pub fn start(target: &RedisTarget, channel: &str) -> Result<(Self, Listener), LinkError> {
         let (client, dial) = client(target)?;
         let (sender, messages) = mpsc::channel(WAITING_MAX);
-        let topics = Arc::new(Mutex::new(HashMap::from([(channel.to_owned(), sender)])));
+        let topics = HashMap::from([(channel.to_owned(), vec![(0, sender)])]);
+        let topics = Arc::new(Mutex::new(topics));
         let changed = Arc::new(watch::Sender::new(()));
-        let (subscribed, subscriptions) = watch::channel(Vec::new());
+        let (subscribed, subscriptions) = watch::channel(Subscriptions::default());
         let (state, state_receiver) = watch::channel(LinkState::Down("not connected yet".into()));
         let keeper = Keeper {
             client,
@@ -110,8 +100,11 @@ impl RedisLink {
             state,
         };
         tokio::spawn(keeper.keep());
-        let link = Self { topics, changed, subscribed: subscriptions, state: state_receiver };
-        let listener = Listener { channel: channel.to_owned(), messages, link: link.clone() };
+        let next_id = Arc::new(AtomicU64::new(1));
+        let (subscribed, state) = (subscriptions, state_receiver);
+        let link = Self { topics, next_id, changed, subscribed, state };
+        let channel = channel.to_owned();
+        let listener = Listener { channel, id: 0, messages, link: link.clone() };
         Ok((link, listener))
     }
 
@@ -170,19 +163,48 @@ impl RedisLink {
     /// Subscribes to a channel, in the current session and in every later one. Returns once the current session is
     /// subscribed, or at once without a session.
     pub async fn listen(&self, channel: &str) -> Listener {
-        let (sender, messages) = mpsc::channel(WAITING_MAX);
-        self.topics().insert(channel.to_owned(), sender);
-        self.changed.send_replace(());
-        let mut subscribed = self.subscribed.clone();
-        let mut state = self.state.clone();
-        tokio::select! {
-            _ = subscribed.wait_for(|all| all.iter().any(|one| one == channel)) => {}
-            _ = state.wait_for(|state| matches!(state, LinkState::Down(_))) => {}
-        }
-        Listener { channel: channel.to_owned(), messages, link: self.clone() }
+        let listener = self.add(channel, WAITING_MAX);
+        self.wait_subscribed(channel).await;
+        listener
     }
 
-    fn topics(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Vec<u8>>>> {
+    /// Subscribes to a channel of others. At most `waiting` of its messages wait.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn listen_to_others(
+        &self,
+        channel: &str,
+        waiting: usize,
+    ) -> Result<Listener, NetworkError> {
+        let listener = self.add(channel, waiting);
+        self.wait_subscribed(channel).await;
+        match self.subscribed.borrow().refused.get(channel) {
+            Some(error) => Err(error.clone()),
+            None => Ok(listener),
+        }
+    }
+
+    fn add(&self, channel: &str, waiting: usize) -> Listener {
+        let (sender, messages) = mpsc::channel(waiting);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.topics().entry(channel.to_owned()).or_default().push((id, sender));
+        self.changed.send_replace(());
+        Listener { channel: channel.to_owned(), id, messages, link: self.clone() }
+    }
+
+    async fn wait_subscribed(&self, channel: &str) {
+        let (mut subscribed, mut state) = (self.subscribed.clone(), self.state.clone());
+        let is_decided = |all: &Subscriptions| {
+            all.channels.iter().any(|one| one == channel) || all.refused.contains_key(channel)
+        };
+        tokio::select! {
+            _ = subscribed.wait_for(is_decided) => {}
+            _ = state.wait_for(|state| matches!(state, LinkState::Down(_))) => {}
+        }
+    }
+
+    fn topics(&self) -> MutexGuard<'_, Topics> {
         // Single insertions and removals: a panic elsewhere leaves it whole.
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,47 +218,25 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.link.topics().remove(&self.channel);
+        let mut topics = self.link.topics();
+        if let Some(listeners) = topics.get_mut(&self.channel) {
+            listeners.retain(|(id, _)| *id != self.id);
+            if listeners.is_empty() {
+                topics.remove(&self.channel);
+            }
+        }
+        drop(topics);
         self.link.changed.send_replace(());
     }
-}
-
-/// For messages, and for chunks.
-fn client(target: &RedisTarget) -> Result<(Client, Dial), LinkError> {
-    // Every other error of the parser could quote the URL.
-    let wrong = |reason| move |_| LinkError::Url { reason };
-    let info = target.url.as_str().into_connection_info().map_err(wrong("not a Redis URL"))?;
-    let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    if !target.url.starts_with("rediss:") && !target.url.starts_with("valkeys:") {
-        let client = Client::open(info.clone()).map_err(wrong("not a server's address"))?;
-        return Ok((client, Dial::new(info, None)));
-    }
-    // Fails when another process was first, which is as good.
-    let _first = rustls::crypto::ring::default_provider().install_default();
-    let root_cert = target.ca.as_deref().map(read_ca).transpose()?;
-    let unusable = |reason: String| match &target.ca {
-        Some(path) => LinkError::Ca { path: path.clone(), reason },
-        None => LinkError::Url { reason: "TLS cannot be set up" },
-    };
-    let tls = bulk::tls(target.ca.as_deref()).map_err(unusable)?;
-    let certificates = TlsCertificates { client_tls: None, root_cert };
-    let client = Client::build_with_tls(info.clone(), certificates)
-        .map_err(|error| unusable(error.to_string()))?;
-    Ok((client, Dial::new(info, Some(tls))))
-}
-
-fn read_ca(path: &Path) -> Result<Vec<u8>, LinkError> {
-    fs::read(path)
-        .map_err(|error| LinkError::Ca { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// The task that keeps the link up.
 struct Keeper {
     client: Client,
     dial: Arc<Dial>,
-    topics: Arc<Mutex<HashMap<String, mpsc::Sender<Vec<u8>>>>>,
+    topics: Arc<Mutex<Topics>>,
     changes: watch::Receiver<()>,
-    subscribed: watch::Sender<Vec<String>>,
+    subscribed: watch::Sender<Subscriptions>,
     state: watch::Sender<LinkState>,
 }
 
@@ -270,7 +270,7 @@ impl Keeper {
             };
             tracing::debug!(epoch, reason, "no Redis");
             self.state.send_replace(LinkState::Down(reason.into()));
-            self.subscribed.send_replace(Vec::new());
+            self.subscribed.send_replace(Subscriptions::default());
             sleep(backoff.pause()).await;
         }
     }
@@ -298,21 +298,29 @@ impl Keeper {
         Ok(SubscribedSession { session, sink, stream })
     }
 
-    /// Subscribes and unsubscribes until the subscriptions match the topics.
+    /// Subscribes and unsubscribes until the subscriptions match the topics. Without a channel of ours there is no
+    /// session; one of others that the server refuses is its listener's error.
     async fn subscribe(&mut self, sink: &mut PubSubSink) -> Result<(), NetworkError> {
         self.changes.mark_unchanged();
         let wanted: Vec<String> = {
             let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
             topics.keys().cloned().collect()
         };
-        let current = self.subscribed.borrow().clone();
-        for channel in wanted.iter().filter(|channel| !current.contains(channel)) {
-            sink.subscribe(channel).await.map_err(NetworkError::of("SUBSCRIBE"))?;
+        let Subscriptions { channels, mut refused } = self.subscribed.borrow().clone();
+        refused.retain(|channel, _| wanted.contains(channel));
+        for channel in wanted.iter().filter(|channel| !channels.contains(channel)) {
+            match sink.subscribe(channel).await.map_err(NetworkError::of("SUBSCRIBE")) {
+                Err(error @ NetworkError::Command { .. }) if !channel.starts_with(OURS) => {
+                    refused.insert(channel.clone(), error);
+                }
+                subscribed => subscribed?,
+            }
         }
-        for channel in current.iter().filter(|channel| !wanted.contains(channel)) {
+        for channel in channels.iter().filter(|channel| !wanted.contains(channel)) {
             sink.unsubscribe(channel).await.map_err(NetworkError::of("UNSUBSCRIBE"))?;
         }
-        self.subscribed.send_replace(wanted);
+        let channels = wanted.into_iter().filter(|it| !refused.contains_key(it)).collect();
+        self.subscribed.send_replace(Subscriptions { channels, refused });
         Ok(())
     }
 
@@ -343,14 +351,19 @@ impl Keeper {
     }
 
     fn hand_out(&self, message: &redis::Msg) {
-        let channel = message.get_channel_name();
-        let topic = {
+        let (channel, bytes) = (message.get_channel_name(), message.get_payload_bytes());
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            tracing::warn!(channel, "message dropped: it is longer than {MESSAGE_BYTES_MAX} bytes");
+            return;
+        }
+        let listeners = {
             let topics = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-            topics.get(channel).cloned()
+            topics.get(channel).cloned().unwrap_or_default()
         };
-        let Some(topic) = topic else { return };
-        if topic.try_send(message.get_payload_bytes().to_vec()).is_err() {
-            tracing::warn!(channel, "message dropped: {WAITING_MAX} wait already");
+        for (_, listener) in listeners {
+            if listener.try_send(bytes.to_vec()).is_err() {
+                tracing::warn!(channel, "message dropped: as many wait as can");
+            }
         }
     }
 }

@@ -12,9 +12,10 @@ use redis::{FromRedisValue, Pipeline, Value, from_redis_value};
 
 use super::error::NetworkError;
 use super::session::RedisSession;
-use super::{instances_key, short_stream_key, stream_key};
+use super::{announcement_key, demand, instances_key, short_stream_key, stream_key};
 use cwasi_modes::Overload;
 use cwasi_wire::ids::{Identity, short_hash};
+use cwasi_wire::network::Location;
 
 /// Entries of one stream; more are refused.
 const ENTRIES_MAX: u64 = 100_000;
@@ -107,9 +108,20 @@ struct Waiting {
     is_announced: bool,
     /// The hash of the sender's namespace.
     fields: HashMap<String, i64>,
+    /// Of a callee that is started on demand.
+    on_demand: Option<Location>,
 }
 
-/// Whether there is room for a message, and whether its stream is there already.
+/// There is room for a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Admission {
+    /// The stream is there already.
+    pub(super) is_made: bool,
+    /// The callee's announcement, if messages start its first instance.
+    pub(super) on_demand: Option<Location>,
+}
+
+/// Whether there is room for a message.
 ///
 /// # Errors
 /// When Redis does not say.
@@ -118,7 +130,7 @@ pub(super) async fn admit(
     (sender, callee): (&Identity, &Identity),
     charge: &Charge,
     limits: &Limits,
-) -> Result<Result<bool, Overload>, NetworkError> {
+) -> Result<Result<Admission, Overload>, NetworkError> {
     let mut waiting = query(session, callee, charge).await?;
     let mut full = waiting.full(sender, callee, charge, limits);
     let doubtful = full.is_some() || waiting.fields.len() > FIELDS_MAX;
@@ -126,7 +138,8 @@ pub(super) async fn admit(
         waiting = query(session, callee, charge).await?;
         full = waiting.full(sender, callee, charge, limits);
     }
-    Ok(full.map_or(Ok(waiting.is_made), Err))
+    let Waiting { is_made, on_demand, .. } = waiting;
+    Ok(full.map_or(Ok(Admission { is_made, on_demand }), Err))
 }
 
 async fn query(
@@ -138,8 +151,12 @@ async fn query(
     let mut pipe = redis::pipe();
     pipe.cmd("XLEN").arg(&stream).cmd("EXISTS").arg(&stream);
     pipe.cmd("EXISTS").arg(instances_key(callee)).cmd("HGETALL").arg(&charge.key);
-    let (entries, is_made, is_announced, fields) = session.transaction(&mut pipe).await?;
-    Ok(Waiting { entries, is_made, is_announced, fields })
+    pipe.cmd("GET").arg(announcement_key(callee));
+    type Reply = (u64, bool, bool, HashMap<String, i64>, Option<Vec<u8>>);
+    let (entries, is_made, is_announced, fields, value): Reply =
+        session.transaction(&mut pipe).await?;
+    let on_demand = value.and_then(|value| demand::read(callee, &value));
+    Ok(Waiting { entries, is_made, is_announced, fields, on_demand })
 }
 
 impl Waiting {

@@ -11,6 +11,7 @@ use crate::rootfs::RootfsError;
 use crate::zygote::ZygoteError;
 use cwasi_coordinator::registry::RegistryError;
 use cwasi_coordinator::{AotError, PlanError};
+use cwasi_host::network::TriggerFault;
 use cwasi_host::state::StateError;
 use cwasi_sys::seqpacket::SocketError;
 
@@ -114,6 +115,12 @@ pub enum TaskError {
         #[source]
         source: std::io::Error,
     },
+    #[error("task {id}: {source}")]
+    Trigger {
+        id: String,
+        #[source]
+        source: TriggerFault,
+    },
     #[error("metrics of task {id} cannot be read: {message}")]
     Metrics { id: String, message: String },
 }
@@ -141,6 +148,7 @@ impl TaskError {
                 | IoError::Logger(LoggerError::Uri { .. }),
             )
             | Self::Cgroup { .. }
+            | Self::Trigger { .. }
             | Self::Provision(ProvisionError::Plan(_)) => Code::INVALID_ARGUMENT,
             Self::Cancelled { .. } => Code::CANCELLED,
             Self::Ending => Code::UNAVAILABLE,
@@ -171,6 +179,9 @@ pub fn answer<T>(result: Result<T, TaskError>) -> TtrpcResult<T> {
 
 #[cfg(test)]
 mod tests {
+    use cwasi_config::triggers::Trigger;
+    use cwasi_networked::NetworkError;
+
     use super::*;
 
     fn id() -> String {
@@ -182,6 +193,10 @@ mod tests {
         let io = || std::io::Error::from_raw_os_error(libc::EIO);
         let full = AotError::Full { origin: id(), path: "/c".into(), free: 1, message: id() };
         let full = PlanError::from(full);
+        let fault = TriggerFault {
+            trigger: Trigger::RedisStream(id()),
+            source: NetworkError::Command { command: "XGROUP CREATE", reason: id() },
+        };
         let table = [
             (TaskError::NotFound { id: id() }, Code::NOT_FOUND),
             (TaskError::NoSuchProcess { id: id(), exec_id: id() }, Code::NOT_FOUND),
@@ -209,6 +224,7 @@ mod tests {
             (TaskError::NotStarted { id: id(), reason: id() }, Code::UNKNOWN),
             (TaskError::System { id: id(), operation: "kill", source: io() }, Code::UNKNOWN),
             (TaskError::HttpPort { id: id(), port: 80, source: io() }, Code::UNKNOWN),
+            (TaskError::Trigger { id: id(), source: fault }, Code::INVALID_ARGUMENT),
             (TaskError::Metrics { id: id(), message: id() }, Code::UNKNOWN),
             (TaskError::Zygote(ZygoteError::Failed(id())), Code::UNKNOWN),
             (TaskError::Provision(PlanError::Engine(id()).into()), Code::INVALID_ARGUMENT),

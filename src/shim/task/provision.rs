@@ -9,6 +9,7 @@ use crate::zygotes::Zygotes;
 use cwasi_config::NodeConfig;
 use cwasi_content::Images;
 use cwasi_coordinator::fingerprint::fingerprint;
+use cwasi_coordinator::triggers::TriggerPolicy;
 use cwasi_coordinator::{AotCache, Coordinator, Plan, PlanError, PlanRequest, Progress};
 use cwasi_sys::random;
 
@@ -57,6 +58,7 @@ impl Provisioner {
                 compiler,
                 engine: node.engine,
                 trust_groups: node.trust_groups.clone(),
+                triggers: TriggerPolicy::of(node),
                 sample: node.traces.sample,
             }),
             namespace: namespace.to_owned(),

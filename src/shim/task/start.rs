@@ -79,6 +79,10 @@ impl Tasks {
         let Some(function) = &container.function else { return Ok(()) };
         wait_ready(&container.id, function).await?;
         if let Some(record) = function.record.clone() {
+            if let Some(network) = self.parts.broker.network() {
+                let failed = |source| TaskError::Trigger { id: container.id.clone(), source };
+                network.prepare(&record).await.map_err(failed)?;
+            }
             let registry = self.parts.broker.registry().clone();
             let local = record.clone();
             blocking(&container.id, move || Ok(registry.add(&local).map(drop)?)).await?;

@@ -100,6 +100,7 @@ impl Reader<'_> {
                 }
                 texts.join(",")
             }
+            FieldType::Objects(_) => self.triggers(&entry.node, &path)?,
             _ => self.text(&entry.node, &path)?.to_owned(),
         };
         Some(Annotated { key, text, path, location: entry.node.location })

@@ -106,6 +106,9 @@ impl Reader<'_> {
         }
         let port = given(fields, "http").and_then(|entry| port_of(&entry.node));
         let scale = given(fields, "scale").and_then(|entry| self.scale(entry, fields, path, role));
+        if scale.is_some_and(|scale| scale.min == 0) {
+            self.channels_need_a_pod(fields, path);
+        }
         let schedule = given(fields, "schedule").and_then(|entry| self.schedule(entry, path, role));
         let service = given(fields, "service").and_then(|entry| self.service(entry, path, port));
         let ingress = given(fields, "ingress").and_then(|entry| self.ingress(entry, path, port));

@@ -156,3 +156,60 @@ fn the_command_line_changes_values() {
     assert_eq!(problems[0].location, Location::CommandLine);
     assert!(problems[0].text.contains("did you mean `replicas`?"), "{problems:?}");
 }
+
+/// A file with one secondary that has these fields.
+fn secondary(fields: &str) -> Result<Workflow, Vec<Problem>> {
+    let head = "apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  functions:\n";
+    parse(&format!(
+        "{head}    f:\n      image: i:1\n      role: secondary\n{fields}      mounts:\n        - {{name: video, target: /in}}\n"
+    ))
+}
+
+#[test]
+fn triggers_become_one_annotation() {
+    let text =
+        "      triggers:\n        - redis: {stream: orders}\n        - redis: {channel: alarms}\n";
+    let workflow = secondary(text).unwrap();
+    let annotation = &workflow.functions[0].annotations["cwasi.triggers"];
+    assert_eq!(annotation, "redis-stream:orders,redis-channel:alarms");
+    let none = secondary("      triggers: []\n").unwrap();
+    assert!(!none.functions[0].annotations.contains_key("cwasi.triggers"));
+}
+
+#[test]
+fn wrong_triggers_are_faults_where_they_are() {
+    for (text, location, part) in [
+        ("      triggers: orders\n", "9:17", "triggers must be a list, not a text"),
+        ("      triggers: [{http: a}]\n", "9:19", "has the unknown field `http`"),
+        ("      triggers: [{redis: {}}]\n", "9:18", "one of `stream` and `channel`"),
+        ("      triggers: [{redis: {stream: a, channel: b}}]\n", "9:18", "one of `stream` and"),
+        ("      triggers: [{redis: {strem: a}}]\n", "9:27", "did you mean `stream`?"),
+        ("      triggers: [{redis: {stream: \"a,b\"}}]\n", "9:35", "a comma"),
+        ("      triggers: [{redis: {stream: \"cwasi:x\"}}]\n", "9:35", "the runtime's own"),
+        (
+            "      triggers: [{redis: {stream: a}}, {redis: {stream: a}}]\n",
+            "9:17",
+            "`redis-stream:a` twice",
+        ),
+        (
+            "      scale: {min: 0, max: 2}\n      triggers: [{redis: {channel: a}}]\n",
+            "10:36",
+            "needs scale.min: 1 or more",
+        ),
+        (
+            "      fanIn: {parts: 2}\n      triggers: [{redis: {stream: a}}]\n",
+            "10:17",
+            "contradicts cwasi.fan-in",
+        ),
+    ] {
+        let problems = secondary(text).unwrap_err();
+        let found = problems
+            .iter()
+            .any(|problem| problem.location.to_string() == location && problem.text.contains(part));
+        assert!(found, "{location} {part}: {problems:#?}");
+    }
+    assert!(
+        secondary("      scale: {min: 0, max: 2}\n      triggers: [{redis: {stream: a}}]\n")
+            .is_ok()
+    );
+}

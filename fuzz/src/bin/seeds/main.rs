@@ -47,6 +47,7 @@ fn files(corpus: &Corpus) -> Outcomes<()> {
         container: "c".into(),
         http: false,
         http_port: None,
+        triggers: Vec::new(),
     };
     let container = ContainerRecord {
         namespace: "n".into(),
