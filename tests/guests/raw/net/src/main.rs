@@ -60,9 +60,8 @@ fn connect(to: &str) -> io::Result<TcpStream> {
 }
 
 fn of_redis(command: &str) -> io::Result<String> {
-    let of_service = |part: &str| {
-        std::env::var(format!("CACHE_SERVICE_{part}")).map_err(io::Error::other)
-    };
+    let of_service =
+        |part: &str| std::env::var(format!("CACHE_SERVICE_{part}")).map_err(io::Error::other);
     let mut stream = connect(&format!("{}:{}", of_service("HOST")?, of_service("PORT")?))?;
     stream.write_all(format!("{command}\r\n").as_bytes())?;
     let mut answer = [0; ANSWER_MAX];
