@@ -16,7 +16,9 @@ pub fn answer(query: &Query) -> Result<String, String> {
 }
 
 fn is_prime(number: u32) -> bool {
-    (2..).take_while(|divisor| divisor * divisor <= number).all(|divisor| number % divisor != 0)
+    (2..)
+        .take_while(|divisor| divisor * divisor <= number)
+        .all(|divisor| !number.is_multiple_of(divisor))
 }
 
 function::export!(answer);
