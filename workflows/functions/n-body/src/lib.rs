@@ -88,9 +88,9 @@ fn step(bodies: &mut [Body]) {
             let way = difference(body.position, other.position);
             let distance = square(way);
             let pull = DURATION / (distance * distance.sqrt());
-            for axis in 0..3 {
-                body.velocity[axis] -= way[axis] * other.mass * pull;
-                other.velocity[axis] += way[axis] * body.mass * pull;
+            for (axis, way) in way.into_iter().enumerate() {
+                body.velocity[axis] -= way * other.mass * pull;
+                other.velocity[axis] += way * body.mass * pull;
             }
         }
     }
