@@ -123,17 +123,6 @@ wait_for "$WAIT_SECONDS" "the status says that the trigger fails" has_scales Tri
 kubectl -n cwasi-system scale deployment/redis --replicas 1 >/dev/null
 wait_for "$WAIT_SECONDS" "functions scale to zero again" has_scales Keda
 
-# A ScaledObject that KEDA refuses: something else scales the Deployment.
-k create -f - >/dev/null <<'YAML'
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: theirs}
-spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: zero-server}, maxReplicas: 2}
-YAML
-k annotate scaledobject zero-server look=now >/dev/null
-wait_for "$WAIT_SECONDS" "the status says what KEDA says" has_scales ScaledObjectCheckFailed
-k delete hpa theirs >/dev/null
-
 # A function that is deleted is one that does not exist.
 k delete workflow zero >/dev/null
 sleep 2
