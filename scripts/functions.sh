@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # Builds the nine functions of workflows/functions: target/functions/NAME.wasm, and the native server
-# target/functions/NAME of the same source. `functions.sh --static` builds servers that need no library (setup.sh
-# --static): images of them have nothing else.
+# target/functions/NAME of the same source, unoptimized. `functions.sh --static` builds optimized servers that need no
+# library (setup.sh --static): images of them have nothing else.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/scripts/static.sh"
 OUT=$TARGET_DIR/functions
-native=() servers=$OUT/cargo/release
+# With the workspace's own tests.
+native=(--target-dir "$TARGET_DIR/host") servers=$TARGET_DIR/host/debug
 if [ "${1-}" = --static ]; then
-    native=(--target "$STATIC_TARGET") servers=$OUT/cargo/$STATIC_TARGET/release
+    native=(--release --target "$STATIC_TARGET" --target-dir "$OUT/cargo")
+    servers=$OUT/cargo/$STATIC_TARGET/release
 fi
 mkdir -p "$OUT"
 
 say "building the nine functions: components and native servers in Rust"
 cd "$CHECKOUT/workflows/functions"
 cargo build --release --workspace --exclude function --lib --target wasm32-wasip2 --target-dir "$OUT/cargo"
-cargo build --release --workspace --bins "${native[@]}" --target-dir "$OUT/cargo"
+cargo build --workspace --bins "${native[@]}"
 for name in fuzzysearch n-body prime-numbers user-manager whatlang; do
     library=${name//-/_}
     [ "$name" != whatlang ] || library=whatlang_function
