@@ -122,8 +122,13 @@ spec:
     prices: {image: "localhost/prices:1", role: secondary, replicas: 3}
     nightly: {image: "localhost/nightly:1", schedule: "0 3 * * *"}
     once: {image: "localhost/once:1"}
+    cart: {image: "localhost/cart:1", role: secondary, uses: [cache, store], triggers: [{redis: {stream: "kinds:orders"}}]}
+  services:
+    cache: {image: "localhost/redis:7", port: 6379, health: {command: [redis-cli, ping]}}
+    store: {image: "localhost/store:1", port: 9000, health: {http: /ready}, storage: {path: /data, size: 1Gi}}
 YAML
 wait_made kinds
+k get deployment/kinds-cache service/kinds-cache statefulset/kinds-store service/kinds-store >/dev/null
 k get ingress/kinds-front hpa/kinds-front pdb/kinds-front pdb/kinds-prices cronjob/kinds-nightly >/dev/null
 reconciles() { operator_metrics "$leader" | awk '$1 == "cwasi_operator_reconciles_total{result=\"ok\"}" { print $2 }'; }
 start=$(audit_point) before=$(reconciles)
