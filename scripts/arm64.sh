@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Type-checks the programs of a node for 64-bit ARM, where numbers of system calls, layouts and C's types differ. Nothing
-# is linked or run. `arm64.sh --all` also checks the operator, tests and benches, with the engine's headers of this
-# machine.
+# Type-checks the programs of a node for 64-bit ARM, where numbers of system calls, layouts and C's types differ.
+# Nothing is linked or run. `arm64.sh --all` also checks the operator, tests and benches, with the engine's headers of
+# this machine.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/tools.sh"

@@ -21,6 +21,7 @@ cargo build --release --workspace --exclude function --lib --target wasm32-wasip
 cargo build --workspace --bins "${native[@]}"
 for name in fuzzysearch n-body prime-numbers user-manager whatlang; do
     library=${name//-/_}
+    # The crate that it uses has its name.
     [ "$name" != whatlang ] || library=whatlang_function
     ln -f "$OUT/cargo/wasm32-wasip2/release/$library.wasm" "$OUT/$name.wasm"
     ln -f "$servers/$name-server" "$OUT/$name"

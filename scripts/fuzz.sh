@@ -27,7 +27,8 @@ cd "$CHECKOUT/fuzz"
 build() {
     say "building the fuzz targets"
     # Twice the inputs a second of an unoptimized build, which takes as long to make.
-    PATH=$TOOLS_DIR/bin:$PATH CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo fuzz build --dev --sanitizer none --target "$host" --target-dir "$TARGET_DIR/fuzz"
+    PATH=$TOOLS_DIR/bin:$PATH CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+        cargo fuzz build --dev --sanitizer none --target "$host" --target-dir "$TARGET_DIR/fuzz"
 }
 
 # One target; its last lines are shown when it fails, one line with figures when it does not.
@@ -58,7 +59,8 @@ replay() {
     mapfile -t inputs < <(find "corpus/$target" "regressions/$target" -type f 2>/dev/null)
     # Some need no first inputs.
     [ "${#inputs[@]}" -gt 0 ] || inputs=(-seed=1 "-runs=$RANDOM_INPUTS")
-    TMPDIR=$2 "$TARGET_DIR/debug/$target" "${inputs[@]}" >"$2/$target.log" 2>&1 || {
+    TMPDIR=$2 "$TARGET_DIR/debug/$target" -timeout="$INPUT_SECONDS" -rss_limit_mb="$MEMORY_MIB" \
+        -artifact_prefix="$2/" "${inputs[@]}" >"$2/$target.log" 2>&1 || {
         tail -n 40 "$2/$target.log" >&2
         return 1
     }

@@ -9,7 +9,8 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
 cd "$CHECKOUT"
 
-# The command and wasmtime's compiler are those of the other tests: second ones take twice as long to build as the runtime.
+# The command and wasmtime's compiler are those of the other tests: second ones take twice as long to build as the
+# runtime.
 if [ "${1-}" = --static ]; then
     source "$CHECKOUT/scripts/static.sh"
     "$CHECKOUT/scripts/build.sh" --static --runtime-only

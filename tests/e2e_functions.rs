@@ -1,5 +1,5 @@
-//! End to end on a real containerd: the nine functions of `workflows/functions` answer what their native servers answer.
-//! `scripts/functions.sh` builds both from one source.
+//! End to end on a real containerd: the nine functions of `workflows/functions` answer what their native servers
+//! answer. `scripts/functions.sh` builds both from one source.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use cwasi_testbed::paths::checkout;
+use cwasi_testbed::port::free_port;
 use cwasi_testbed::scene::{Scene, wait_for};
 
 /// Lines of a text, and one that is similar to a phrase.
@@ -43,11 +44,6 @@ impl Drop for Native {
         let _ended = self.process.kill();
         let _status = self.process.wait();
     }
-}
-
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// Status and body of the answer to a query.
@@ -117,7 +113,7 @@ fn read_request(stream: &TcpStream) -> String {
 fn start(scene: &Scene, name: &str, env: &[(&str, String)], allowed: Option<u16>) -> u16 {
     let module = std::fs::read(built(&format!("{name}.wasm"))).unwrap();
     let image = scene.import_module(name, &module);
-    let port = free_port();
+    let port = free_port(Ipv4Addr::LOCALHOST.into());
     let mut run = scene
         .image(&image, name)
         .args(["/m.wasm"])

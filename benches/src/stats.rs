@@ -77,14 +77,17 @@ impl Ratio {
     }
 }
 
-fn sorted(samples: &[f64]) -> Vec<f64> {
+/// The samples in ascending order.
+#[must_use]
+pub fn sorted(samples: &[f64]) -> Vec<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
-/// The smallest sample that this part of them does not exceed.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+/// The smallest sample that this part of them does not exceed; `None` when there are none.
+#[must_use]
+pub fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

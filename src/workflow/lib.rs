@@ -109,8 +109,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// The port of `http` that nothing answers while the function has no pod (`scale.min: 0`): a Service has no endpoint
-    /// then. A gateway reaches it, because it starts a pod.
+    /// The port of `http` that nothing answers while the function has no pod (`scale.min: 0`): a Service has no
+    /// endpoint then. A gateway reaches it, because it starts a pod.
     #[must_use]
     pub fn port_unreached_at_zero(&self) -> Option<u16> {
         let http = self.annotations.get("cwasi.http").map_or("", String::as_str);

@@ -37,6 +37,17 @@ fn instance(executions: &Executions, triggers: &[Trigger]) -> Instance {
     instance
 }
 
+/// A node with one instance of `b`, which reads the stream.
+fn reading() -> (Redis, Executions, Instance, Node) {
+    let redis = Redis::start(RedisVersion::Redis7);
+    let executions = Executions::default();
+    let instance = instance(&executions, &[stream()]);
+    let node = Node::start("node", &target(&redis));
+    node.prepare(&instance).unwrap();
+    node.serve(&instance);
+    (redis, executions, instance, node)
+}
+
 /// Adds an entry with one field.
 fn add(redis: &Redis, payload: &str) -> String {
     redis.cli(&["XADD", STREAM, "*", "payload", payload])
@@ -81,12 +92,7 @@ fn entries_are_handled_once_and_stay_in_their_stream() {
 
 #[test]
 fn an_instance_handles_four_messages_of_all_its_streams_at_a_time() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let instance = instance(&executions, &[stream()]);
-    let node = Node::start("node", &target(&redis));
-    node.prepare(&instance).unwrap();
-    node.serve(&instance);
+    let (redis, executions, _instance, node) = reading();
     for number in 0..12 {
         node.emit(format!("slow message {number}").as_bytes(), PATIENCE).unwrap();
         add(&redis, &format!("slow entry {number}"));
@@ -105,12 +111,7 @@ fn an_instance_handles_four_messages_of_all_its_streams_at_a_time() {
 
 #[test]
 fn any_entry_has_a_payload() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let instance = instance(&executions, &[stream()]);
-    let node = Node::start("node", &target(&redis));
-    node.prepare(&instance).unwrap();
-    node.serve(&instance);
+    let (redis, executions, _instance, _node) = reading();
     redis.cli(&["XADD", STREAM, "*", "id", "7", "city", "Rom"]);
     // As a client of another encoding writes it.
     redis.cli(&["EVAL", "return redis.call('XADD', KEYS[1], '*', '\\255', '\\254')", "1", STREAM]);
@@ -122,12 +123,7 @@ fn any_entry_has_a_payload() {
 
 #[test]
 fn entries_wait_while_there_is_no_instance() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let first = instance(&executions, &[stream()]);
-    let node = Node::start("node", &target(&redis));
-    node.prepare(&first).unwrap();
-    node.serve(&first);
+    let (redis, executions, first, node) = reading();
     node.withdraw(&first);
     drop(first);
     let sent = names("entry", 10);
@@ -161,12 +157,7 @@ fn what_a_dead_shim_left_is_handled_by_another() {
 
 #[test]
 fn an_entry_that_always_fails_becomes_a_dead_letter() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let instance = instance(&executions, &[stream()]);
-    let node = Node::start("node", &target(&redis));
-    node.prepare(&instance).unwrap();
-    node.serve(&instance);
+    let (redis, executions, _instance, _node) = reading();
     let id = add(&redis, "fail always");
     add(&redis, "fine");
     let dead = dead_key(&identity("b"));
@@ -184,12 +175,7 @@ fn an_entry_that_always_fails_becomes_a_dead_letter() {
 
 #[test]
 fn a_lost_group_is_made_again_and_loses_nothing_new() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let instance = instance(&executions, &[stream()]);
-    let node = Node::start("node", &target(&redis));
-    node.prepare(&instance).unwrap();
-    node.serve(&instance);
+    let (redis, executions, _instance, _node) = reading();
     add(&redis, "first");
     wait_for("the first entry", || ran(&executions) == 1);
     // In one step, so that the entry is there before the group.

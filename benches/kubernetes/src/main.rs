@@ -67,7 +67,11 @@ async fn main() -> Result<()> {
                 };
                 let started = pod::start(&client, &arguments.namespace, &wanted);
                 let times = tokio::time::timeout(POD_MAX, started).await;
-                let times = times.with_context(|| format!("{name}, {side}: no answer"))??;
+                let times = times.with_context(|| {
+                    format!(
+                        "{name}, {side}: no answer within {POD_MAX:?}; ask `kubectl describe pods`"
+                    )
+                })??;
                 starts.push(Start { function: name.to_owned(), side, times });
             }
         }

@@ -3,8 +3,8 @@
 //!
 //! - [`watches`]: fills it, and says which Workflows changed; [`drift`]: whether an object still is as it was applied.
 //!
-//! Invariant: what the API answered to an apply is here before the watch shows it, so no reconcile undoes or repeats the
-//! one before it.
+//! Invariant: what the API answered to an apply is here before the watch shows it, so no reconcile undoes or repeats
+//! the one before it.
 
 pub mod drift;
 pub mod watches;

@@ -1,4 +1,5 @@
-//! A Service for each function with a port, and an Ingress or HTTPRoute for each one with clients outside of the cluster.
+//! A Service for each function with a port, and an Ingress or HTTPRoute for each one with clients outside of the
+//! cluster.
 
 use cwasi_workflow::{Ingress as IngressFields, Placement};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};

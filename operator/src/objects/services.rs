@@ -1,4 +1,5 @@
-//! Services: a Deployment or StatefulSet of one pod, and its address. In a workflow of one pod they are sidecars instead.
+//! Services: a Deployment or StatefulSet of one pod, and its address. In a workflow of one pod they are sidecars
+//! instead.
 
 use std::time::Duration;
 

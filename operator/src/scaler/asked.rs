@@ -21,8 +21,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Reads the trigger's metadata. A ScaledObject asks for functions of its own namespace only, and of others' streams
-    /// for the groups of these functions only.
+    /// Reads the trigger's metadata. A ScaledObject asks for functions of its own namespace only, and of others'
+    /// streams for the groups of these functions only.
     pub(super) fn read(object: &ScaledObjectRef) -> Result<Self, Status> {
         let trigger = format!("the trigger of ScaledObject {}/{}", object.namespace, object.name);
         let text = |key: &str| object.scaler_metadata.get(key).filter(|text| !text.is_empty());

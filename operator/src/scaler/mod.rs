@@ -1,5 +1,6 @@
 //! KEDA's external scaler (`external-push`) for functions that are started on demand: whether a function has calls or
-//! messages, pushed when that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N by an HPA.
+//! messages, pushed when that changes, and how many. KEDA decides about pods, from 0 to 1 and back itself, from 1 to N
+//! by an HPA.
 //!
 //! - `asked`: the function that KEDA asks for, and its messages in Redis.
 //! - [`demand`]: calls, as shims publish them. [`announcer`]: tells shims which functions are started on demand.

@@ -72,8 +72,8 @@ impl Network {
         }
     }
 
-    /// Makes the groups in which an instance reads its triggers' streams, so that an entry of the moment after its start
-    /// is read, and tries to listen to its channels. If Redis is away, the instance does so later.
+    /// Makes the groups in which an instance reads its triggers' streams, so that an entry of the moment after its
+    /// start is read, and tries to listen to its channels. If Redis is away, the instance does so later.
     ///
     /// # Errors
     /// When Redis refuses: a key that is no stream, or a permission that is missing.

@@ -1,6 +1,6 @@
-# 500 Workflows of three functions on a control plane without nodes: how long it takes until all are reconciled, what the
-# operator asks of the API, its memory and CPU time. Only by its name: 15 minutes, of which the operator idles for 7.
-# WORKFLOWS: how many.
+# 500 Workflows of three functions on a control plane without nodes: how long it takes until all are reconciled, what
+# the operator asks of the API, its memory and CPU time. Only by its name: 15 minutes, of which the operator idles for
+# 7. WORKFLOWS: how many.
 
 WORKFLOWS=${WORKFLOWS:-500}
 # The operator looks at each Workflow without a cause once in it.

@@ -5,8 +5,8 @@
 //!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration, [`ready`] its
 //!   files.
 //! - [`cri`] speaks to a containerd as the kubelet does.
-//! - [`redis`] runs one private Redis or Valkey, `redis_image` is an image of one; [`nodes`] are two containerds in networks of their own
-//!   ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
+//! - [`redis`] runs one private Redis or Valkey, `redis_image` is an image of one; [`nodes`] are two containerds in
+//!   networks of their own ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it; [`http_server`] is a server that
 //!   misbehaves on demand.
 //! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
@@ -36,7 +36,7 @@ pub mod nodes;
 pub mod numbered;
 pub mod page;
 pub mod paths;
-mod port;
+pub mod port;
 pub mod processes;
 pub mod ready;
 pub mod redis;

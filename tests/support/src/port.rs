@@ -4,9 +4,13 @@ use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A free port, below those that the kernel gives to connections: a connection that has the port of a server
+/// A free port of an address, below those that the kernel gives to connections: a connection that has the port of a server
 /// keeps it from starting again, and one to a server that is away can even get that server's port and reach itself.
-pub(crate) fn free_port(address: IpAddr) -> u16 {
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port(address: IpAddr) -> u16 {
     /// Lowest one that is tried.
     const FIRST: u32 = 10_000;
     /// Between the first tries of processes that start one after the other.

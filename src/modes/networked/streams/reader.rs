@@ -117,8 +117,8 @@ impl StreamReader {
         Ok(entries)
     }
 
-    /// Entries that were delivered and neither handled nor [`keep`](Self::keep)t for `idle`; none, and a new group, when
-    /// Redis has lost it.
+    /// Entries that were delivered and neither handled nor [`keep`](Self::keep)t for `idle`; none, and a new group,
+    /// when Redis has lost it.
     ///
     /// Redis looks at ten times `count` pending entries from `cursor` on, which is then where the next look begins:
     /// entries in front that are being handled would hide a dead consumer's.

@@ -1,5 +1,5 @@
-//! Moves the sun and the four outer planets, as the Computer Language Benchmarks Game's `n-body` does: the energy of the
-//! system before and after.
+//! Moves the sun and the four outer planets, as the Computer Language Benchmarks Game's `n-body` does: the energy of
+//! the system before and after.
 
 use std::f64::consts::PI;
 
