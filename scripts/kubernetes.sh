@@ -76,7 +76,7 @@ start_nodes() {
     install_runtime
 }
 
-# Cases of the operator that need no node: they start its program beside the API server.
+# Cases of the operator that need no node: they start its program beside the API server, on this machine's libraries.
 WITHOUT_NODES=(many troubles)
 
 need_nodes() {
@@ -110,8 +110,9 @@ if need_nodes; then
     build_images
 else
     build_programs "${CONTROL_PROGRAMS[@]}"
+    OPERATOR=$TARGET_DIR/$PROFILE/cwasi-operator
     # shellcheck disable=SC2046 # one flag or none
-    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release) --only cwasi-operator
+    "$CHECKOUT/scripts/build.sh" $([ "$PROFILE" != release ] || echo --release) --only cwasi-operator
 fi
 [[ " ${cases[*]} " != *" troubles "* ]] || fetch_gateway_api
 [[ " ${cases[*]} " != *" video "* ]] || build_video

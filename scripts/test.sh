@@ -30,16 +30,30 @@ CWASI_BUILD_WITH_TESTS=yes "$CHECKOUT/scripts/build.sh"
 if [ $# -gt 0 ]; then
     exec cargo test --workspace "${@/#/--test=}"
 fi
+# End-to-end tests mostly wait: they run beside the others, and their output follows. A failure stops neither, so that one
+# run names everything that fails.
+log=$TARGET_DIR/test-e2e.log
+say "testing end to end beside what follows: $log"
+setsid cargo test --workspace --no-fail-fast --test 'e2e_*' >"$log" 2>&1 &
+end_to_end=$!
+trap 'kill -- "-$end_to_end" 2>/dev/null || true' EXIT
+failed=()
+attempt() {
+    say "testing $1"
+    "${@:2}" || failed+=("$1")
+}
+
+test_workspace() { (cd "$1" && cargo test --workspace --target-dir "$(host_target_dir "$1")"); }
 for folder in $(workspaces); do
     # Test guests are exercised by the runtime's tests.
-    ! guests_only "$folder" || continue
-    say "testing $folder"
-    (cd "$folder" && cargo test --workspace --target-dir "$(host_target_dir "$folder")")
+    guests_only "$folder" || attempt "$folder" test_workspace "$folder"
 done
-say "testing the runtime"
-# All targets, also after a failure: one run names everything that fails.
-cargo test --workspace --no-fail-fast
-say "the fuzz targets' inputs"
-"$CHECKOUT/scripts/fuzz.sh" replay
-say "testing workers, their sandbox and the modes with the other engine"
-CWASI_TEST_ENGINE=wasmedge cargo test --workspace --test worker_life --test sandbox --test conformance
+attempt "the runtime" cargo test --workspace --no-fail-fast --lib --bins --test '[!e]*' --test 'e[!2]*'
+attempt "the documentation's examples" cargo test --workspace --no-fail-fast --doc
+attempt "the fuzz targets' inputs" "$CHECKOUT/scripts/fuzz.sh" replay
+attempt "workers, their sandbox and the modes with the other engine" env CWASI_TEST_ENGINE=wasmedge \
+    cargo test --workspace --no-fail-fast --test worker_life --test sandbox --test conformance
+say "the end-to-end tests, which began first"
+tail --lines=+1 --follow --pid="$end_to_end" "$log"
+wait "$end_to_end" || failed+=("end to end")
+[ ${#failed[@]} = 0 ] || die "these tests failed: ${failed[*]}"

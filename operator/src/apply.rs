@@ -19,6 +19,10 @@ use crate::service_status::replicas_of_service;
 /// What the API says of a namespace that goes.
 const TERMINATING: &str = "because it is being terminated";
 
+/// Answers that say nothing about the object: a conflict of two writers, too many requests, a server that has no time or
+/// is away.
+const TRANSIENT: [u16; 4] = [409, 429, 503, 504];
+
 /// What became of an object.
 enum Outcome {
     Done,
@@ -30,7 +34,7 @@ enum Outcome {
 /// Applies all objects; returns what the API refused.
 ///
 /// # Errors
-/// When the API fails.
+/// When the API fails, or answers with one of [`TRANSIENT`].
 pub async fn all(
     workflow: &Workflow,
     context: &Context,
@@ -111,7 +115,7 @@ async fn one(
         Err(kube::Error::Api(status)) if status.message.contains(TERMINATING) => {
             Ok(Outcome::Terminating)
         }
-        Err(kube::Error::Api(status)) => {
+        Err(kube::Error::Api(status)) if !TRANSIENT.contains(&status.code) => {
             let text = format!("{}: {}", object.reference(), status.message);
             Ok(Outcome::Refused(Trouble::new("Refused", text)))
         }

@@ -10,8 +10,10 @@ use cwasi_fake_api::FakeApi;
 use cwasi_operator::cache::Cache;
 use cwasi_operator::context::{Context, Written};
 use cwasi_operator::endpoints::Metrics;
-use cwasi_operator::reconcile::reconcile;
+use cwasi_operator::reconcile::{ReconcileError, reconcile};
 use cwasi_operator::resource::Workflow;
+use hyper::StatusCode;
+use kube::runtime::controller::Action;
 use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
 
@@ -65,9 +67,13 @@ impl Cluster {
     async fn reconcile(&self) -> Vec<String> {
         watch(&self.context.cache, &self.context.client).await;
         self.api.forget_requests();
-        let workflow: Workflow = serde_json::from_value(self.api.get(WORKFLOW).unwrap()).unwrap();
-        reconcile(Arc::new(workflow), Arc::clone(&self.context)).await.unwrap();
+        self.try_to_reconcile().await.unwrap();
         self.api.requests()
+    }
+
+    async fn try_to_reconcile(&self) -> Result<Action, ReconcileError> {
+        let workflow: Workflow = serde_json::from_value(self.api.get(WORKFLOW).unwrap()).unwrap();
+        reconcile(Arc::new(workflow), Arc::clone(&self.context)).await
     }
 
     /// As the controllers of Deployments would.
@@ -241,6 +247,17 @@ async fn an_object_that_the_api_refuses_stops_no_other() {
     cluster.reconcile().await;
     assert_eq!(cluster.condition("Degraded"), ("True".to_owned(), "Refused".to_owned()));
     assert!(cluster.api.get(DEPLOYMENT).is_some());
+}
+
+#[tokio::test]
+async fn an_api_server_without_time_is_asked_again_and_nothing_is_called_refused() {
+    let cluster = Cluster::new(hello());
+    cluster.reconcile().await;
+    cluster.write(json!({ "greeter": { "image": "i:2", "role": "secondary", "http": 8080 } }));
+    cluster.api.deny(DEPLOYMENT, StatusCode::SERVICE_UNAVAILABLE, "leader changed");
+    let failed = cluster.try_to_reconcile().await.unwrap_err();
+    assert!(matches!(failed, ReconcileError::Api { .. }), "{failed}");
+    assert_eq!(cluster.condition("Degraded").0, "False");
 }
 
 #[tokio::test]
