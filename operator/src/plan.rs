@@ -256,6 +256,7 @@ fn announcement(resource: &Workflow, function: &str, parsed: &FunctionSpec) -> L
         allow: parsed.allow.clone(),
         max_payload: parsed.max_payload,
         http: parsed.http.gateway,
+        link: None,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod compile;
 mod embed;
 pub mod engine;
+pub mod link;
 pub mod logs;
 pub mod messages;
 pub mod mount_target;

@@ -8,6 +8,7 @@ use std::env;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
 use super::engine::{DEFAULT_ENGINE, Engine};
+use super::link::{self, LINK_LISTEN, LinkMode};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
 use super::traces::TracesConfig;
@@ -107,6 +109,12 @@ pub struct NodeConfig {
     pub redis_url: Option<RedisUrl>,
     /// PEM file of certificates that may sign the server's; `None` = the system's.
     pub redis_ca: Option<PathBuf>,
+    /// Path of calls to other hosts.
+    pub link: LinkMode,
+    /// Where the node takes direct connections.
+    pub link_listen: SocketAddr,
+    /// `host:port` at which others reach that; `None` = the address from which the node reaches Redis.
+    pub link_advertise: Option<String>,
     /// Creator of containers' cgroups. runc's option `SystemdCgroup` overrides it.
     pub cgroup_driver: CgroupDriver,
     /// Cgroup of shim daemons and zygotes, below the root of each hierarchy; empty = containerd's. runc's option
@@ -134,6 +142,9 @@ impl Default for NodeConfig {
             log: "info".to_owned(),
             redis_url: None,
             redis_ca: None,
+            link: LinkMode::default(),
+            link_listen: LINK_LISTEN,
+            link_advertise: None,
             cgroup_driver: CgroupDriver::default(),
             shim_cgroup: String::new(),
             compile: CompileConfig::default(),
@@ -230,6 +241,7 @@ impl NodeConfig {
         config.messages.validate().map_err(invalid)?;
         config.triggers.validate().map_err(invalid)?;
         cgroup::check_shim_cgroup(&config.shim_cgroup).map_err(invalid)?;
+        config.link_advertise.as_deref().map_or(Ok(()), link::check_advertised).map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(
                 "state_dir = {:?} is longer than {STATE_DIR_MAX} bytes; socket paths below it would not fit",
@@ -351,6 +363,9 @@ mod tests {
             ("[triggers]\nredis = [\"orders\"]", "triggers.redis: `orders` is not NAMESPACE/NAME"),
             ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
             ("cgroup_driver = \"cgroup\"", "systemd"),
+            ("link = \"tcp\"", "expected one of `auto`, `direct`, `redis`"),
+            ("link_listen = \"9470\"", "invalid socket address"),
+            ("link_advertise = \"edge\"", "must be HOST:PORT"),
             ("engine = \"wasmer\"", "expected `wasmtime` or `wasmedge`"),
             ("shim_cgroup = \"/a/../b\"", "ShimCgroup"),
             ("ShimCgroup = \"x.slice:a:b\"", "ShimCgroup"),

@@ -302,6 +302,9 @@ impl Daemon {
             }
         }
         tracing::info!("ending");
+        if let Some(network) = self.tasks.parts.broker.network() {
+            network.close().await;
+        }
         self.tasks.parts.zygotes.stop().await;
         if tokio::time::timeout(CLOSE_MAX, self.server.shutdown()).await.is_err() {
             tracing::debug!("a connection was still open at the end");

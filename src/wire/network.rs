@@ -7,7 +7,8 @@ use protobuf::{EnumOrUnknown, Message, MessageField};
 
 use super::envelope::CallStatus;
 pub use super::generated::network::{
-    Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LocationRecord, Payload,
+    Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LinkRecord, LocationRecord,
+    Payload,
 };
 use super::ids::{CallId, Identity};
 
@@ -136,10 +137,17 @@ impl Payload {
         Self { claim: MessageField::some(claim), ..Self::default() }
     }
 
+    /// A payload whose bytes follow the message.
+    #[must_use]
+    pub fn following(length: u64) -> Self {
+        Self { follows: length, ..Self::default() }
+    }
+
     /// Length in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
-        self.claim.as_ref().map_or(self.inline.len() as u64, |claim| claim.length)
+        let beside = self.follows.max(self.inline.len() as u64);
+        self.claim.as_ref().map_or(beside, |claim| claim.length)
     }
 }
 
@@ -208,6 +216,29 @@ impl Answer {
     }
 }
 
+/// How a shim is reached without Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// `host:port` of its node.
+    pub address: String,
+    /// The shim on that node.
+    pub shim: String,
+    /// Its node's public key: DER of a `SubjectPublicKeyInfo`.
+    pub key: Vec<u8>,
+}
+
+impl From<Link> for LinkRecord {
+    fn from(Link { address, shim, key }: Link) -> Self {
+        Self { address, shim, key, ..Self::default() }
+    }
+}
+
+impl From<LinkRecord> for Link {
+    fn from(LinkRecord { address, shim, key, .. }: LinkRecord) -> Self {
+        Self { address, shim, key }
+    }
+}
+
 /// Where one instance of a function is reached over the network; or, without node and instance, the announcement of a
 /// function that is started on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,6 +253,8 @@ pub struct Location {
     pub max_payload: u64,
     /// HTTP gateways may call it.
     pub http: bool,
+    /// How its shim is reached without Redis, if it is.
+    pub link: Option<Link>,
 }
 
 impl Location {
@@ -238,6 +271,7 @@ impl Location {
             allow: self.allow.clone(),
             max_payload: self.max_payload,
             http: self.http,
+            link: self.link.clone().map(LinkRecord::from).into(),
             ..LocationRecord::default()
         })
     }
@@ -254,8 +288,9 @@ impl Location {
             function: record.function,
         };
         let (node, instance) = (record.node, record.instance);
-        let LocationRecord { allow, max_payload, http, .. } = record;
-        Ok(Self { identity, node, instance, allow, max_payload, http })
+        let LocationRecord { allow, max_payload, http, link, .. } = record;
+        let link = link.into_option().map(Link::from);
+        Ok(Self { identity, node, instance, allow, max_payload, http, link })
     }
 }
 
@@ -323,6 +358,7 @@ mod tests {
             allow: vec!["a".into(), "m/*".into()],
             max_payload: 7,
             http: true,
+            link: Some(Link { address: "edge:9470".into(), shim: "ab".into(), key: vec![1, 2] }),
         };
         assert_eq!(Location::decode(&location.encode()).unwrap(), location);
     }

@@ -1,16 +1,19 @@
-//! Networked buffer under the suite: two shims' networks with a real server between them, and the same
-//! receiver at the end as in the local mode.
+//! Networked buffer under the suite, over Redis and directly: two shims' networks with a real server between them, and
+//! the same receiver at the end as in the local mode.
 
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use cwasi_config::messages::MessagesConfig;
 use cwasi_coordinator::registry::{Record, Registry};
+use cwasi_direct::key::NodeKey;
 use cwasi_dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
-use cwasi_host::network::{self, Network};
+use cwasi_host::network::{self, DirectSettings, Network};
 use cwasi_modes::CallError;
 use cwasi_modes::local::LocalRoute;
 use cwasi_networked::RedisTarget;
 use cwasi_sys::clock::Deadline;
+use cwasi_testbed::port::free_port;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::control::{EdgeReport, ModeHint};
 use tokio::runtime::{Handle, Runtime};
@@ -19,19 +22,28 @@ use crate::MAX_PAYLOAD;
 use crate::callee::{Callee, identity};
 use crate::dispatched::Reachable;
 
-pub trait Server: Send {
-    const KIND: RedisVersion;
+/// How calls travel between the nodes.
+pub trait Path: Send {
+    const SERVER: RedisVersion;
+    /// Never over the server.
+    const IS_DIRECT: bool = false;
 }
 
 pub struct Redis7;
 pub struct Valkey8;
+pub struct Direct;
 
-impl Server for Redis7 {
-    const KIND: RedisVersion = RedisVersion::Redis7;
+impl Path for Redis7 {
+    const SERVER: RedisVersion = RedisVersion::Redis7;
 }
 
-impl Server for Valkey8 {
-    const KIND: RedisVersion = RedisVersion::Valkey8;
+impl Path for Valkey8 {
+    const SERVER: RedisVersion = RedisVersion::Valkey8;
+}
+
+impl Path for Direct {
+    const SERVER: RedisVersion = RedisVersion::Redis7;
+    const IS_DIRECT: bool = true;
 }
 
 /// One node: a reactor, its network and its registry.
@@ -41,37 +53,46 @@ struct Node {
 }
 
 impl Node {
-    fn start(name: &str, target: &RedisTarget, callee: &Callee) -> Self {
+    fn start<P: Path>(name: &str, target: &RedisTarget, callee: &Callee) -> Self {
         let reactor =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let reactor = reactor.unwrap();
-        let registry = Registry::new(&callee.dir().join(name));
+        let dir = callee.dir().join(name);
+        let registry = Registry::new(&dir);
+        let direct = P::IS_DIRECT.then(|| DirectSettings {
+            key: NodeKey::fresh().unwrap(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port(Ipv4Addr::LOCALHOST.into()))),
+            advertise: None,
+            redis: None,
+            dir: dir.join("link"),
+            always: true,
+        });
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &registry, &MessagesConfig::default()).unwrap()
+            Network::connect(target, name, &registry, &MessagesConfig::default(), direct).unwrap()
         };
         Self { reactor, network }
     }
 }
 
 /// Caller's node, callee's node, and what is behind and between them.
-pub struct Networked<S> {
+pub struct Networked<P> {
     callee: Callee,
     here: Node,
     there: Option<Node>,
     _redis: Redis,
-    server: PhantomData<S>,
+    path: PhantomData<P>,
 }
 
-impl<S: Server> Reachable for Networked<S> {
+impl<P: Path> Reachable for Networked<P> {
     type Resolver = ToNetwork;
 
     fn start() -> Self {
-        let redis = Redis::start(S::KIND);
+        let redis = Redis::start(P::SERVER);
         let target = RedisTarget { url: redis.url(), ca: None };
         let callee = Callee::start();
-        let here = Node::start("here", &target, &callee);
-        let there = Node::start("there", &target, &callee);
+        let here = Node::start::<P>("here", &target, &callee);
+        let there = Node::start::<P>("there", &target, &callee);
         let record = Record {
             identity: identity("callee"),
             instance: "0123456789abcdef".to_owned(),
@@ -87,7 +108,7 @@ impl<S: Server> Reachable for Networked<S> {
             triggers: Vec::new(),
         };
         there.reactor.block_on(there.network.serve(record));
-        Self { callee, here, there: Some(there), _redis: redis, server: PhantomData }
+        Self { callee, here, there: Some(there), _redis: redis, path: PhantomData }
     }
 
     fn resolver(&self) -> ToNetwork {
@@ -176,4 +197,33 @@ mod valkey_8 {
     use crate::dispatched::Waiting;
 
     crate::apart_conformance!(Waiting<Networked<Valkey8>>);
+}
+
+mod direct {
+    use super::{Direct, Networked};
+    use crate::dispatched::Waiting;
+
+    crate::apart_conformance!(Waiting<Networked<Direct>>);
+
+    #[test]
+    fn nothing_leaks() {
+        crate::in_a_process_of_its_own(
+            "networked::direct::nothing_leaks",
+            crate::suite::nothing_leaks::<Waiting<Networked<Direct>>>,
+        );
+    }
+}
+
+mod direct_in_flight {
+    use super::{Direct, Networked};
+
+    crate::fan_conformance!(Networked<Direct>);
+
+    #[test]
+    fn nothing_leaks() {
+        crate::in_a_process_of_its_own(
+            "networked::direct_in_flight::nothing_leaks",
+            crate::fan::nothing_leaks_from_calls_in_flight::<Networked<Direct>>,
+        );
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cwasi_config::messages::MessagesConfig;
 use cwasi_coordinator::registry::{Record, Registry};
-use cwasi_host::network::{BridgeCaller, FunctionLocations, Network, TriggerFault};
+use cwasi_host::network::{BridgeCaller, DirectSettings, FunctionLocations, Network, TriggerFault};
 use cwasi_modes::local::incoming::ParsedMessage;
 use cwasi_modes::local::receiver::ConnectionEvent;
 use cwasi_modes::local::{LocalMode, LocalRoute, Receiver, error_answer, send_as_is};
@@ -92,12 +92,22 @@ impl Node {
 
     /// The same with limits of one-way messages.
     pub fn limited(name: &str, target: &RedisTarget, messages: &MessagesConfig) -> Self {
+        Self::with(name, target, messages, None)
+    }
+
+    /// The same with direct connections, if there are any.
+    pub fn with(
+        name: &str,
+        target: &RedisTarget,
+        messages: &MessagesConfig,
+        direct: Option<DirectSettings>,
+    ) -> Self {
         let reactor = reactor();
         let state = tempfile::tempdir().unwrap();
         let registry = Registry::new(state.path());
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &registry, messages).unwrap()
+            Network::connect(target, name, &registry, messages, direct).unwrap()
         };
         Self { network, registry, reactor: Some(reactor), _state: state }
     }
@@ -113,6 +123,11 @@ impl Node {
 
     pub fn withdraw(&self, instance: &Instance) {
         self.reactor.as_ref().unwrap().block_on(self.network.withdraw(&instance.record));
+    }
+
+    /// What a shim does before it ends.
+    pub fn close(&self) {
+        self.reactor.as_ref().unwrap().block_on(self.network.close());
     }
 
     /// Where a worker of this node would find function `name`.
@@ -429,6 +444,7 @@ impl Peer {
             allow: Vec::new(),
             max_payload: MAX_PAYLOAD,
             http: false,
+            link: None,
         };
         self.reactor.block_on(locations::announce(&self.session(), &location)).unwrap();
     }
@@ -442,6 +458,7 @@ impl Peer {
             allow: Vec::new(),
             max_payload: MAX_PAYLOAD,
             http: false,
+            link: None,
         };
         self.reactor.block_on(demand::announce(&self.session(), &announcement)).unwrap();
     }

@@ -7,6 +7,7 @@
 
 mod chunks;
 mod demand;
+mod direct;
 mod emits;
 mod failover;
 mod faults;

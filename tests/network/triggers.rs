@@ -315,6 +315,7 @@ fn a_message_of_a_refused_sender_starts_no_instance() {
         allow: vec!["somebody".into()],
         max_payload: MAX_PAYLOAD,
         http: false,
+        link: None,
     };
     let session = controller.session();
     let announcing = demand::announce(&session, &announcement);

@@ -37,7 +37,7 @@ impl Node {
         let network = {
             let _entered = reactor.enter();
             let registry = Registry::new(state.path());
-            Network::connect(&target, name, &registry, &MessagesConfig::default()).unwrap()
+            Network::connect(&target, name, &registry, &MessagesConfig::default(), None).unwrap()
         };
         Self { reactor, network, _state: state }
     }

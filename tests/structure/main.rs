@@ -21,12 +21,13 @@ use methods::calls_between_files;
 use source::{below, files};
 
 /// The crates below `src`, and which of the workspace's crates each of them may use. Cargo refuses circles.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
     ("sys", &["abi"]),
     ("wire", &["abi"]),
     ("config", &["abi", "wire"]),
     ("workflow", &["config"]),
     ("modes", &["abi", "sys", "wire"]),
+    ("modes/direct", &["modes", "sys", "wire"]),
     ("modes/networked", &["modes", "sys", "wire"]),
     ("coordinator", &["abi", "config", "modes", "wire"]),
     ("content", &["coordinator"]),
@@ -50,19 +51,33 @@ const MAY_USE: [(&str, &[&str]); 19] = [
         ],
     ),
     ("vm/wasmtime/artifact", &[]),
-    ("host", &["abi", "config", "coordinator", "dispatcher", "modes", "networked", "sys", "wire"]),
+    (
+        "host",
+        &[
+            "abi",
+            "config",
+            "coordinator",
+            "direct",
+            "dispatcher",
+            "modes",
+            "networked",
+            "sys",
+            "wire",
+        ],
+    ),
     ("shim", &["config", "content", "coordinator", "host", "networked", "sys", "wire"]),
     ("sandbox", &["abi", "dispatcher", "host-functions", "modes", "sys", "vm", "wire"]),
     ("bin/cwasi-sandbox-wasmedge", &["sandbox", "vm", "wasmedge"]),
 ];
 
 /// Libraries that one crate below `src` uses, and no other; but for wasmtime, on which its compiler has to agree.
-const SOLE_USERS: [(&str, &[&str]); 11] = [
+const SOLE_USERS: [(&str, &[&str]); 12] = [
     ("containerd-client", &["content"]),
     ("containerd-shim", &["shim"]),
     ("libcontainer", &["sandbox"]),
     ("libseccomp", &["sandbox"]),
     ("redis", &["modes/networked"]),
+    ("ring", &["modes/direct"]),
     ("rustix", &["vm/wasi"]),
     ("simple-dns", &["vm"]),
     ("wasmedge-sdk", &["vm/wasmedge"]),

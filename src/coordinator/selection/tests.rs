@@ -40,6 +40,7 @@ fn location(instance: usize, allowed: bool) -> Location {
         allow: allow(allowed),
         max_payload: 1,
         http: false,
+        link: None,
     }
 }
 

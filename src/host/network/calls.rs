@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Network;
 use super::bridge::BridgeCaller;
+use super::direct::DirectEnd;
 use super::outgoing::{CallResponse, OutgoingCall};
 use super::routes::FunctionLocations;
 use super::sending::TryPayload;
@@ -43,8 +44,8 @@ enum Step {
 /// The next instance of a call.
 enum Candidate {
     At(Location),
-    /// There is none now, and one is started for the call.
-    OnDemand,
+    /// There is none now, and one is started for the call, as this Redis says.
+    OnDemand(Box<RedisSession>),
     None,
 }
 
@@ -124,14 +125,13 @@ impl Network {
         call: &OutgoingCall,
         search: &mut InstanceSearch,
     ) -> Step {
-        let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
-        let session = match self.inner.link.session(call.deadline.min(until)).await {
+        let session = match self.session_for(call, search).await {
             Ok(session) => session,
             Err(error) => return Step::Ended(Err(call.unsent(error))),
         };
-        let location = match self.next_location(&session, caller, call, search).await {
+        let location = match self.next_location(session.as_ref(), caller, call, search).await {
             Ok(Candidate::At(location)) => location,
-            Ok(Candidate::OnDemand) => {
+            Ok(Candidate::OnDemand(session)) => {
                 return self.hold(&session, caller, call, &search.tried).await;
             }
             Ok(Candidate::None) => return Step::NoInstance,
@@ -142,13 +142,11 @@ impl Network {
             let what = format!("payload for {}", call.target);
             return Step::Ended(Err(CallError::too_large(&what, length, location.max_payload)));
         }
-        let sending = TryPayload::begin(&self.inner, &session, call);
-        let sending = match timeout_at(call.deadline, sending).await {
-            Ok(Ok(sending)) => sending,
-            Ok(Err(error)) => return Step::Later(call.unsent(error)),
-            Err(_elapsed) => return Step::Ended(Err(call.timeout())),
+        let outcome = match self.try_at(session.as_ref(), caller, call, &location).await {
+            Ok(outcome) => outcome,
+            Err(step) => return step,
         };
-        match Try::new(&self.inner, &session, call, caller, &location).run(sending).await {
+        match outcome {
             TryOutcome::Answered(result) => Step::Ended(result),
             TryOutcome::NotAccepted(again, error) => {
                 let instance = location.instance;
@@ -166,19 +164,81 @@ impl Network {
         }
     }
 
+    /// The session with Redis; `None` while it is away, if the callee's instances are reached without it.
+    async fn session_for(
+        &self,
+        call: &OutgoingCall,
+        search: &InstanceSearch,
+    ) -> Result<Option<RedisSession>, NetworkError> {
+        if let Ok(session) = self.inner.link.session_now() {
+            return Ok(Some(session));
+        }
+        if self.inner.known_directly(&call.callee).is_some() {
+            return Ok(None);
+        }
+        let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
+        self.inner.link.session(call.deadline.min(until)).await.map(Some)
+    }
+
+    /// One try at this instance: directly if both nodes offer it, otherwise over Redis.
+    async fn try_at(
+        &self,
+        session: Option<&RedisSession>,
+        caller: &BridgeCaller,
+        call: &OutgoingCall,
+        location: &Location,
+    ) -> Result<TryOutcome, Step> {
+        let mut why = None;
+        if let Some(direct) = self.inner.direct_to(location) {
+            match self.try_direct(direct, caller, call, location).await {
+                DirectEnd::Tried(outcome) => return Ok(outcome),
+                DirectEnd::NoConnection(error) => why = Some(error),
+            }
+        }
+        let is_always_direct = self.inner.is_always_direct();
+        let Some(session) = session.filter(|_| !is_always_direct) else {
+            let error = why.map_or_else(|| self.no_path(location), |why| why.to_string());
+            return Ok(TryOutcome::NotAccepted(Retry::Elsewhere, call.unsent(error)));
+        };
+        let sending = TryPayload::begin(&self.inner, session, call);
+        let sending = match timeout_at(call.deadline, sending).await {
+            Ok(Ok(sending)) => sending,
+            Ok(Err(error)) => return Err(Step::Later(call.unsent(error))),
+            Err(_elapsed) => return Err(Step::Ended(Err(call.timeout()))),
+        };
+        Ok(Try::new(&self.inner, session, call, caller, location).run(sending).await)
+    }
+
+    /// Why there is neither a direct connection nor Redis.
+    fn no_path(&self, location: &Location) -> String {
+        let why = self.why_not_direct(location);
+        why.unwrap_or_else(|| "Redis is away".to_owned())
+    }
+
     /// The next instance; all calls of this daemon take instances in turn. If there is none, waits for instances that
     /// may be announced again.
     async fn next_location(
         &self,
-        session: &RedisSession,
+        session: Option<&RedisSession>,
         caller: &BridgeCaller,
         call: &OutgoingCall,
         search: &InstanceSearch,
     ) -> Result<Candidate, NetworkError> {
         let routes = &self.inner.routes;
-        let mut locations = match routes.wait_for(session, &caller.callee, call.deadline).await? {
+        let known = || self.inner.known_directly(&caller.callee);
+        let listed = match session {
+            Some(session) => match routes.wait_for(session, &caller.callee, call.deadline).await {
+                Err(error) => known().ok_or(error)?,
+                listed => listed?,
+            },
+            None => known().unwrap_or(FunctionLocations::Never),
+        };
+        let on_demand = |session: &RedisSession| Candidate::OnDemand(Box::new(session.clone()));
+        let mut locations = match listed {
             FunctionLocations::At(locations) => locations,
-            FunctionLocations::OnDemand(_) => return Ok(Candidate::OnDemand),
+            FunctionLocations::OnDemand(_) => {
+                return Ok(session.map_or(Candidate::None, on_demand));
+            }
             FunctionLocations::Vanished(_) | FunctionLocations::Never => {
                 return Ok(Candidate::None);
             }
@@ -190,9 +250,11 @@ impl Network {
         });
         if locations.is_empty() {
             // The last instance ends, and its location is still believed: the next one is started for the call.
-            let is_started =
-                search.unreached && demand::look_up(session, &caller.callee).await?.is_some();
-            return Ok(if is_started { Candidate::OnDemand } else { Candidate::None });
+            let Some(session) = session.filter(|_| search.unreached) else {
+                return Ok(Candidate::None);
+            };
+            let is_started = demand::look_up(session, &caller.callee).await?.is_some();
+            return Ok(if is_started { on_demand(session) } else { Candidate::None });
         }
         let turn = routes.turn(&caller.callee) % locations.len();
         Ok(Candidate::At(locations.swap_remove(turn)))

@@ -45,7 +45,7 @@ impl Network {
             tracing::warn!(instance = record.instance, "call without a try id");
             return;
         };
-        let wait = call.remaining().unwrap_or(FOREVER).min(FOREVER);
+        let wait = wait_of(&call);
         let delivery = Delivery {
             reply: CallReply {
                 inner: Arc::clone(&self.inner),
@@ -115,23 +115,12 @@ impl Delivery {
 
     /// This node cannot take the call.
     fn unreachable(&self, error: &dyn std::error::Error) -> CallError {
-        let (target, node) = (self.call.target.clone(), self.inner.node.clone());
-        CallError::Unreachable { target, cause: Unreached::Node { node, error: error.to_string() } }
+        unreachable(&self.call, &self.inner.node, error)
     }
 
     /// Checks the call before it is accepted, and connects to the instance.
     fn admit(&self) -> Result<(CallId, Connection), CallError> {
-        check_version(&self.call).map_err(|error| self.unreachable(&error))?;
-        let id = self.call.id().map_err(|error| self.unreachable(&error))?;
-        let caller = self.call.caller.get_or_default().identity();
-        if !may_call(&caller, &self.record.identity, &self.record.allow) {
-            return Err(refusal(&caller, &self.record.identity, &self.record.allow).into());
-        }
-        let length = self.call.payload.get_or_default().length();
-        if length > self.record.max_payload {
-            let what = format!("payload for {}", self.call.target);
-            return Err(CallError::too_large(&what, length, self.record.max_payload));
-        }
+        let id = admit(&self.call, &self.record, &self.inner.node)?;
         let caller = self.call.caller.get_or_default();
         let connection = Connection::open(&self.record, caller, &self.call.target)?;
         Ok((id, connection))
@@ -145,25 +134,11 @@ impl Delivery {
         payload: network::Payload,
         cancelled: &Cancellation<'_>,
     ) -> Result<CallResponse, Failure> {
-        let target = self.call.target.clone();
         let payload = match payload.claim.into_option() {
             None => Payload::Inline(payload.inline),
             Some(claim) => self.take(session, &claim, cancelled).await?,
         };
-        let left = self.reply.deadline.saturating_duration_since(Instant::now());
-        let request = Request {
-            call_id: self.call.call_id.clone(),
-            target: target.clone(),
-            remaining_us: remaining::encode(Some(left)),
-            traceparent: self.call.traceparent.clone(),
-            tracestate: self.call.tracestate.clone(),
-            sent_mono_ns: arrival_of(&self.call.traceparent),
-            attempt: self.call.attempt,
-            run: self.call.run.clone(),
-            join: self.call.join.clone(),
-            metadata: self.call.metadata.clone(),
-            ..Request::default()
-        };
+        let request = request_of(&self.call, self.reply.deadline);
         Ok(connection.run(&self.record, &request, payload).await?)
     }
 
@@ -189,6 +164,53 @@ impl Delivery {
         tracing::debug!(call = %self.call, reason, "stopped taking a request");
         self.inner.claims.refuse(session, claim).await;
         Err(not_run(&reason, false))
+    }
+}
+
+/// How long a call's caller waits.
+pub(super) fn wait_of(call: &Call) -> Duration {
+    call.remaining().unwrap_or(FOREVER).min(FOREVER)
+}
+
+/// Checks a call before it is accepted: version, caller, length of the payload.
+///
+/// # Errors
+/// Why the instance does not take it.
+pub(super) fn admit(call: &Call, record: &Record, node: &str) -> Result<CallId, CallError> {
+    check_version(call).map_err(|error| unreachable(call, node, &error))?;
+    let id = call.id().map_err(|error| unreachable(call, node, &error))?;
+    let caller = call.caller.get_or_default().identity();
+    if !may_call(&caller, &record.identity, &record.allow) {
+        return Err(refusal(&caller, &record.identity, &record.allow).into());
+    }
+    let length = call.payload.get_or_default().length();
+    if length > record.max_payload {
+        let what = format!("payload for {}", call.target);
+        return Err(CallError::too_large(&what, length, record.max_payload));
+    }
+    Ok(id)
+}
+
+fn unreachable(call: &Call, node: &str, error: &dyn std::error::Error) -> CallError {
+    let cause = Unreached::Node { node: node.to_owned(), error: error.to_string() };
+    CallError::Unreachable { target: call.target.clone(), cause }
+}
+
+/// What the instance gets of a call.
+pub(super) fn request_of(call: &Call, deadline: Instant) -> Request {
+    let left = deadline.saturating_duration_since(Instant::now());
+    Request {
+        call_id: call.call_id.clone(),
+        target: call.target.clone(),
+        remaining_us: remaining::encode(Some(left)),
+        traceparent: call.traceparent.clone(),
+        tracestate: call.tracestate.clone(),
+        sent_mono_ns: arrival_of(&call.traceparent),
+        attempt: call.attempt,
+        run: call.run.clone(),
+        join: call.join.clone(),
+        metadata: call.metadata.clone(),
+        ..Request::default()
     }
 }
 

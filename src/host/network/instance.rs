@@ -46,6 +46,12 @@ impl Connection {
         readiness::watch(connection).map(Self).map_err(|error| unreachable(&error))
     }
 
+    /// True if the instance has neither ended the connection nor sent anything that nobody has read.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(seqpacket::try_receive(self.0.get_ref().as_fd(), &mut [0]), Ok(None))
+    }
+
     /// Sends one request and waits for its end, without a limit of its own.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //! - [`sending`]: its payload.
 //! - [`routes`]: cached locations of callees.
 //! - [`replicas`]: announces this daemon's own instances.
+//! - [`direct`]: direct connections to other shims, without Redis.
 //! - [`demand`]: reports held calls and running ones, for functions that are started on demand.
 //! - [`deliver`]: one incoming call; [`reply`]: its answers.
 //! - [`pending`]: calls under way in both directions.
@@ -24,6 +25,7 @@ mod calls;
 mod channels;
 mod deliver;
 mod demand;
+mod direct;
 mod entries;
 mod events;
 mod instance;
@@ -46,6 +48,8 @@ use tokio::time::Instant;
 use answers::Answers;
 pub use bridge::BridgeCaller;
 use demand::{HeldCalls, Occupied};
+use direct::Direct;
+pub use direct::DirectSettings;
 pub use events::ATTEMPTS_MAX;
 pub use outgoing::{CallResponse, OutgoingCall};
 use pending::{IncomingCalls, PendingTries};
@@ -92,6 +96,8 @@ pub struct Network {
 #[derive(Debug)]
 struct Inner {
     link: RedisLink,
+    /// `None` = all calls go over Redis.
+    direct: Option<Direct>,
     claims: Claims,
     registry: Registry,
     node: String,
@@ -122,10 +128,12 @@ impl Network {
     pub fn start(config: &NodeConfig, registry: &Registry) -> Result<Option<Self>, LinkError> {
         let Some(url) = &config.redis_url else { return Ok(None) };
         let target = RedisTarget { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
-        Self::connect(&target, &node_name(&config.node), registry, &config.messages).map(Some)
+        let direct = DirectSettings::of_node(config, &target);
+        let node = node_name(&config.node);
+        Self::connect(&target, &node, registry, &config.messages, direct).map(Some)
     }
 
-    /// A network of a node with this name.
+    /// A network of a node with this name; `direct` = how it takes and makes direct connections, if it does.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -134,11 +142,14 @@ impl Network {
         node: &str,
         registry: &Registry,
         messages: &MessagesConfig,
+        direct: Option<DirectSettings>,
     ) -> Result<Self, LinkError> {
-        let replies = reply_channel(&hex::encode(&bytes16()[..8]));
+        let shim = hex::encode(&bytes16()[..8]);
+        let replies = reply_channel(&shim);
         let (link, listener) = RedisLink::start(target, &replies)?;
         let inner = Inner {
             link,
+            direct: direct.and_then(|settings| Direct::new(settings, &shim)),
             claims: Claims::default(),
             registry: registry.clone(),
             node: node.to_owned(),
@@ -162,6 +173,7 @@ impl Network {
         let network = Self { inner: Arc::new(inner) };
         tokio::spawn(network.clone().receive_answers(listener));
         tokio::spawn(network.clone().report_held());
+        tokio::spawn(network.clone().keep_link());
         Ok(network)
     }
 
@@ -175,8 +187,18 @@ impl Network {
     /// # Errors
     /// When Redis is away.
     pub async fn locations(&self, callee: &Identity) -> Result<FunctionLocations, NetworkError> {
-        let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
-        self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
+        // Without Redis, what is known of instances that are reached directly counts on.
+        let known = || self.inner.known_directly(callee);
+        if self.inner.link.session_now().is_err()
+            && let Some(known) = known()
+        {
+            return Ok(known);
+        }
+        let found = async {
+            let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
+            self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
+        };
+        found.await.or_else(|error| known().ok_or(error))
     }
 
     /// The announcement of `callee` as a function that is started on demand, if there is one.
@@ -241,6 +263,13 @@ impl Network {
 }
 
 impl Inner {
+    /// Instances of `callee` that are reached without Redis, as they were when it last answered; `None` without any.
+    fn known_directly(&self, callee: &Identity) -> Option<FunctionLocations> {
+        let mut locations = self.direct.as_ref().and_then(|_| self.routes.last_known(callee))?;
+        locations.retain(|location| self.direct_to(location).is_some());
+        (!locations.is_empty()).then_some(FunctionLocations::At(locations))
+    }
+
     /// Cancels this call at the shim that listens to `callee`: it stops the call's transfers.
     fn cancel(&self, session: &RedisSession, callee: &str, id: TryId) {
         let kind = AnswerKind::ANSWER_CANCELLED;

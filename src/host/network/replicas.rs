@@ -109,6 +109,7 @@ impl Network {
     /// Withdraws an instance. After it returns, other nodes no longer call it, unless Redis is away.
     pub async fn withdraw(&self, record: &Record) {
         let Some(stop) = self.inner.served().remove(&record.instance) else { return };
+        self.withdraw_direct(&record.instance);
         // The task may have ended with the runtime.
         for stop in stop {
             let _ended = stop.send(());
@@ -127,13 +128,14 @@ impl Network {
         mut stopped: oneshot::Receiver<()>,
         announced: oneshot::Sender<()>,
     ) {
-        let location = Location {
+        let mut location = Location {
             identity: record.identity.clone(),
             node: self.inner.node.clone(),
             instance: record.instance.clone(),
             allow: record.allow.clone(),
             max_payload: record.max_payload,
             http: record.http,
+            link: self.serve_direct(&record).await,
         };
         let mut listener = self.inner.link.listen(&instance_channel(&record.instance)).await;
         let mut announced = Some(announced);
@@ -152,6 +154,9 @@ impl Network {
                     }
                 }
                 _ = beat.tick() => {
+                    if location.link.is_none() {
+                        location.link = self.serve_direct(&record).await;
+                    }
                     if let Ok(session) = self.inner.link.session_now() {
                         announce(&session, &location).await;
                         self.report_occupied(&session, &record).await;

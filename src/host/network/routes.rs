@@ -158,6 +158,11 @@ impl Routes {
         Ok(list.listed())
     }
 
+    /// The list as Redis last gave it, however old it is.
+    pub fn last_known(&self, callee: &Identity) -> Option<Vec<Location>> {
+        self.lists().get(callee).map(|list| list.locations.clone())
+    }
+
     /// A number that changes from call to call of `callee`.
     pub fn turn(&self, callee: &Identity) -> usize {
         let mut lists = self.lists();

@@ -238,10 +238,9 @@ impl<'a> Try<'a> {
     }
 
     /// Handles an answer; `None` if others follow.
-    async fn take(&mut self, answer: Answer) -> Option<TryOutcome> {
-        let outcome = answer.outcome();
-        self.callee = Some(answer.from);
-        let payload = answer.payload.into_option().unwrap_or_default();
+    async fn take(&mut self, mut answer: Answer) -> Option<TryOutcome> {
+        self.callee = Some(answer.from.clone());
+        let payload = answer.payload.take().unwrap_or_default();
         let refused = match answer.kind.enum_value() {
             Ok(AnswerKind::ANSWER_ENDED) => false,
             Ok(AnswerKind::ANSWER_REFUSED) => true,
@@ -250,23 +249,14 @@ impl<'a> Try<'a> {
         if answer.errno == 0 && !refused {
             let response = self.response(payload).await?;
             self.forget();
-            let metadata = outcome.metadata;
+            let metadata = answer.outcome().metadata;
             return Some(TryOutcome::Answered(
                 response.map(|payload| CallResponse { payload, metadata }),
             ));
         }
         self.forget();
         self.settled = true;
-        let message = String::from_utf8_lossy(&payload.inline).into_owned();
-        let error = CallError::from_wire(outcome, message, &self.call.target);
-        let again = Retry::when(answer.later);
-        Some(match error {
-            error @ CallError::Unreachable { .. } => TryOutcome::NotAccepted(again, error),
-            error @ CallError::Overloaded { .. } if refused => {
-                TryOutcome::NotAccepted(again, error)
-            }
-            error => TryOutcome::Answered(Err(error)),
-        })
+        Some(ended(&answer, &payload.inline, &self.call.target))
     }
 
     /// The announced response; `None` if the callee's shim withdrew it and announces it again.
@@ -330,30 +320,56 @@ impl<'a> Try<'a> {
     }
 
     pub(super) fn message(&self, payload: network::Payload) -> Call {
-        let (caller, call) = (self.caller, self.call);
-        let left = call.deadline.saturating_duration_since(Instant::now());
-        let node = &self.inner.node;
-        let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
-        Call {
-            version: CALL_VERSION,
-            try_id: self.id.0.to_vec(),
-            reply_to: self.inner.replies.clone(),
-            caller: Some(from).into(),
-            call_id: call.id.0.to_vec(),
-            target: call.target.clone(),
-            remaining_us: remaining::encode(Some(left)),
-            traceparent: call.traceparent.clone(),
-            tracestate: call.tracestate.clone(),
-            attempt: call.attempt,
-            run: call.run.clone(),
-            join: call.join.clone().into(),
-            metadata: call.metadata.clone(),
-            payload: Some(payload).into(),
-            ..Call::default()
-        }
+        let reply_to = self.inner.replies.clone();
+        Call { reply_to, ..call_message(self.inner, self.caller, self.call, self.id, payload) }
     }
 
     fn instance(&self) -> String {
         format!("instance {} on node {}", self.location.instance, self.location.node)
+    }
+}
+
+/// The message of a try, without what depends on its path.
+pub(super) fn call_message(
+    inner: &Inner,
+    caller: &BridgeCaller,
+    call: &OutgoingCall,
+    id: TryId,
+    payload: network::Payload,
+) -> Call {
+    let left = call.deadline.saturating_duration_since(Instant::now());
+    let BridgeCaller { identity, workflow, instance, .. } = caller;
+    let from = network::Caller::of(identity, workflow, instance, &inner.node);
+    Call {
+        version: CALL_VERSION,
+        try_id: id.0.to_vec(),
+        caller: Some(from).into(),
+        call_id: call.id.0.to_vec(),
+        target: call.target.clone(),
+        remaining_us: remaining::encode(Some(left)),
+        traceparent: call.traceparent.clone(),
+        tracestate: call.tracestate.clone(),
+        attempt: call.attempt,
+        run: call.run.clone(),
+        join: call.join.clone().into(),
+        metadata: call.metadata.clone(),
+        payload: Some(payload).into(),
+        ..Call::default()
+    }
+}
+
+/// How a try has ended that was refused, or whose callee answered an error with this message.
+pub(super) fn ended(answer: &Answer, message: &[u8], target: &str) -> TryOutcome {
+    let refused = answer.kind.enum_value() == Ok(AnswerKind::ANSWER_REFUSED);
+    let message = String::from_utf8_lossy(message).into_owned();
+    let error = CallError::from_wire(answer.outcome(), message, target);
+    match error {
+        error @ CallError::Unreachable { .. } => {
+            TryOutcome::NotAccepted(Retry::when(answer.later), error)
+        }
+        error @ CallError::Overloaded { .. } if refused => {
+            TryOutcome::NotAccepted(Retry::when(answer.later), error)
+        }
+        error => TryOutcome::Answered(Err(error)),
     }
 }

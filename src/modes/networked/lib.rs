@@ -11,6 +11,7 @@
 //! - `bulk`, `resp`: the connections for chunks, and Redis' wire protocol on them.
 //! - [`streams`]: messages that are kept until they are handled. [`quota`]: how much of them.
 //! - [`locations`]: the instances of each function, with expiry.
+//! - [`nodes`]: the keys of nodes for direct connections.
 //! - [`channels`]: which shim listens to a channel of others for a function.
 //! - [`demand`]: functions that are started on demand, and their calls.
 //!
@@ -24,6 +25,7 @@
 //! | `cwasi:pay:<random>:stop` | the receiver wants no further chunks |
 //! | `cwasi:fn:<identity>` | set: instances of a function |
 //! | `cwasi:at:<instance>` | location of one instance |
+//! | `cwasi:node:<key>` | name of the node with this public key |
 //! | `cwasi:demand:<identity>` | announcement of a function that is started on demand |
 //! | `cwasi:demand` | channel for the calls of such functions |
 //! | `cwasi:since` | expires so long after this database was first written to: tells how old it is |
@@ -45,6 +47,7 @@ mod error;
 pub mod limits;
 pub mod link;
 pub mod locations;
+pub mod nodes;
 pub mod quota;
 /// Public for its fuzz target.
 pub mod resp;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use redis::io::tcp::TcpSettings;
-use redis::{Client, IntoConnectionInfo as _, TlsCertificates};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo as _, TlsCertificates};
 
 use super::bulk::{self, Dial};
 
@@ -15,6 +15,19 @@ pub struct RedisTarget {
     pub url: String,
     /// Certificates that a `rediss://` server may be signed by, as a PEM file; `None` = the system's.
     pub ca: Option<PathBuf>,
+}
+
+impl RedisTarget {
+    /// Host and port of the server; `None` when the URL has none.
+    #[must_use]
+    pub fn host_and_port(&self) -> Option<(String, u16)> {
+        match self.url.as_str().into_connection_info().ok()?.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The link cannot be set up at all. Never holds the URL.

@@ -78,7 +78,9 @@ fn enter(addresses: &[String]) -> Result<PathBuf> {
     unshare(CloneFlags::CLONE_NEWNET).context("make a network")?;
     ip(&["link", "set", "lo", "up"])?;
     for address in addresses {
-        ip(&["addr", "add", address, "dev", "lo"])?;
+        // Without a check for duplicates, which a busy kernel does later: until then an IPv6 address cannot be bound.
+        let check: &[&str] = if address.contains('.') { &[] } else { &["nodad"] };
+        ip(&[&["addr", "add", address, "dev", "lo"], check].concat())?;
     }
     let (pid, thread) = (std::process::id(), nix::unistd::gettid());
     Ok(format!("/proc/{pid}/task/{thread}/ns/net").into())

@@ -197,6 +197,7 @@ pub fn network(corpus: &Corpus) -> Outcomes<()> {
         allow: vec!["a".into(), "m/*".into()],
         max_payload: 7,
         http: true,
+        link: None,
     };
     corpus.add("network", "call", network::encode(&call(payload())))?;
     corpus.add("network", "claim", network::encode(&call(Payload::of_claim(claim))))?;

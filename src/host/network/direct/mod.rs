@@ -1,0 +1,268 @@
+//! The shim's side of direct connections ([`cwasi_direct`]). Runs in the shim daemon, and in processes of the host that
+//! call functions, which take no calls.
+//!
+//! - [`outgoing`]: one try of a call. [`incoming`]: calls of other hosts. [`trust`]: whose they may be.
+
+mod incoming;
+mod outgoing;
+mod trust;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::time::{Instant, interval, sleep, timeout};
+
+use super::{Inner, Network};
+use cwasi_config::NodeConfig;
+use cwasi_config::link::LinkMode;
+use cwasi_coordinator::registry::Record;
+use cwasi_direct::decisions::Decisions;
+use cwasi_direct::key::NodeKey;
+use cwasi_direct::peers::{PeerError, Peers};
+use cwasi_direct::port::{self, PortSettings};
+use cwasi_direct::tls::Tls;
+use cwasi_networked::{RedisTarget, nodes};
+use cwasi_wire::network::{Link, Location};
+pub(super) use outgoing::DirectEnd;
+use trust::KnownNodes;
+
+/// Folder of the node's shims in its state directory.
+const FOLDER: &str = "link";
+/// Longest look-up of the node's own address.
+const ADDRESS_MAX: Duration = Duration::from_secs(1);
+/// Most payloads that are taken at a time.
+const PAYLOADS_MAX: usize = 8;
+/// How often connections that nobody uses are closed.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// Longest wait for callers to end their connections when this daemon ends.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+const CLOSE_PAUSE: Duration = Duration::from_millis(2);
+/// Pause before a key is announced that Redis did not take.
+const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How this node takes and makes direct connections.
+#[derive(Clone, Debug)]
+pub struct DirectSettings {
+    pub key: NodeKey,
+    /// Address and port on which it listens.
+    pub listen: SocketAddr,
+    /// `host:port` that others connect to; `None` = the address from which this host reaches `redis`.
+    pub advertise: Option<String>,
+    /// Host and port of Redis.
+    pub redis: Option<(String, u16)>,
+    /// Folder in which the node's shims find each other.
+    pub dir: PathBuf,
+    /// Calls do not go over Redis, also if there is no connection.
+    pub always: bool,
+}
+
+impl DirectSettings {
+    /// Those of the node's configuration; `None` if its calls go over Redis.
+    pub(super) fn of_node(config: &NodeConfig, redis: &RedisTarget) -> Option<Self> {
+        if config.link == LinkMode::Redis {
+            return None;
+        }
+        let unusable = |error| tracing::warn!(%error, "calls go over Redis");
+        Some(Self {
+            key: NodeKey::of_node(&config.state_dir).map_err(unusable).ok()?,
+            listen: config.link_listen,
+            advertise: config.link_advertise.clone(),
+            redis: redis.host_and_port(),
+            dir: config.state_dir.join(FOLDER),
+            always: config.link == LinkMode::Direct,
+        })
+    }
+
+    /// Where others reach this node.
+    async fn address(&self) -> io::Result<String> {
+        if let Some(address) = &self.advertise {
+            return Ok(address.clone());
+        }
+        if !self.listen.ip().is_unspecified() {
+            return Ok(self.listen.to_string());
+        }
+        let Some((host, port)) = &self.redis else {
+            return Err(io::Error::other("link_advertise is not set"));
+        };
+        // Nothing is sent: the system says which address it would use.
+        let mut found = Err(io::ErrorKind::AddrNotAvailable.into());
+        for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let socket = UdpSocket::bind((any, 0)).await?;
+            found = match socket.connect((host.as_str(), *port)).await {
+                Ok(()) => {
+                    return Ok(
+                        SocketAddr::new(socket.local_addr()?.ip(), self.listen.port()).to_string()
+                    );
+                }
+                Err(error) => Err(error),
+            };
+        }
+        found
+    }
+}
+
+/// Direct connections of this daemon.
+#[derive(Debug)]
+pub(super) struct Direct {
+    settings: DirectSettings,
+    /// This daemon, for others.
+    shim: String,
+    tls: Tls,
+    peers: Peers,
+    decisions: Mutex<Decisions>,
+    nodes: KnownNodes,
+    payloads: Arc<Semaphore>,
+    /// Instances of this daemon.
+    served: Mutex<HashMap<String, Record>>,
+    /// This daemon's end, as locations have it, once it takes connections.
+    link: OnceCell<Link>,
+    /// True when it takes no more calls.
+    closing: watch::Sender<bool>,
+    /// Connections of other shims.
+    taken: AtomicUsize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Single insertions and removals: a panic elsewhere leaves it consistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Direct {
+    /// `shim` are hexadecimal digits that no other shim has. `None` when rustls does not take the key.
+    pub(super) fn new(settings: DirectSettings, shim: &str) -> Option<Self> {
+        let unusable = |error| tracing::error!(%error, "no direct connections: the node's key");
+        let tls = Tls::new(settings.key.clone()).map_err(unusable).ok()?;
+        Some(Self {
+            settings,
+            shim: shim.to_owned(),
+            peers: Peers::new(tls.clone()),
+            tls,
+            decisions: Mutex::default(),
+            nodes: KnownNodes::default(),
+            payloads: Arc::new(Semaphore::new(PAYLOADS_MAX)),
+            served: Mutex::default(),
+            link: OnceCell::new(),
+            closing: watch::Sender::new(false),
+            taken: AtomicUsize::new(0),
+        })
+    }
+
+    /// Why a direct connection to this shim is not tried now, if it is not.
+    pub(super) fn avoids(&self, link: &Link) -> Option<PeerError> {
+        self.peers.avoids(link)
+    }
+
+    fn record(&self, instance: &str) -> Option<Record> {
+        lock(&self.served).get(instance).cloned()
+    }
+}
+
+impl Inner {
+    /// True if calls do not go over Redis.
+    pub(super) fn is_always_direct(&self) -> bool {
+        self.direct.as_ref().is_some_and(|direct| direct.settings.always)
+    }
+
+    /// How an instance is reached directly, if this daemon and its node offer that.
+    pub(super) fn direct_to<'a>(
+        &'a self,
+        location: &'a Location,
+    ) -> Option<(&'a Direct, &'a Link)> {
+        self.direct.as_ref().zip(location.link.as_ref())
+    }
+}
+
+impl Network {
+    /// Why calls to an instance go over Redis; `None` if they go directly.
+    #[must_use]
+    pub fn why_not_direct(&self, location: &Location) -> Option<String> {
+        if self.inner.direct.is_none() {
+            return Some("this node has link = \"redis\"".to_owned());
+        }
+        let Some((direct, link)) = self.inner.direct_to(location) else {
+            return Some(format!("node {} has no link", location.node));
+        };
+        direct.avoids(link).map(|error| error.to_string())
+    }
+
+    /// Takes calls for an instance over direct connections. Returns this daemon's end of them, if it takes any now.
+    pub(super) async fn serve_direct(&self, record: &Record) -> Option<Link> {
+        let direct = self.inner.direct.as_ref()?;
+        let link = match direct.link.get_or_try_init(|| self.begin_to_take(direct)).await {
+            Ok(link) => link.clone(),
+            Err(error) => {
+                tracing::error!(%error, "no direct connections to this shim: calls go over Redis");
+                return None;
+            }
+        };
+        lock(&direct.served).insert(record.instance.clone(), record.clone());
+        Some(link)
+    }
+
+    pub(super) fn withdraw_direct(&self, instance: &str) {
+        if let Some(direct) = &self.inner.direct {
+            lock(&direct.served).remove(instance);
+        }
+    }
+
+    /// Takes no more calls over direct connections. Returns when their callers know it, or after a moment: a call that
+    /// came after this daemon's end would end as unknown.
+    pub async fn close(&self) {
+        let Some(direct) = &self.inner.direct else { return };
+        direct.closing.send_replace(true);
+        let until = Instant::now() + CLOSE_MAX;
+        while direct.taken.load(Relaxed) > 0 && Instant::now() < until {
+            sleep(CLOSE_PAUSE).await;
+        }
+    }
+
+    async fn begin_to_take(&self, direct: &Direct) -> io::Result<Link> {
+        let DirectSettings { listen, dir, key, .. } = direct.settings.clone();
+        let address = direct.settings.address();
+        let address =
+            timeout(ADDRESS_MAX, address).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))?;
+        let shim = direct.shim.clone();
+        let connections = port::share(PortSettings { listen, dir, shim: shim.clone() })?;
+        tokio::spawn(self.clone().take_connections(connections));
+        Ok(Link { address, shim, key: key.public().to_vec() })
+    }
+
+    /// Announces the node's key while this daemon runs, and closes connections that nobody uses.
+    pub(super) async fn keep_link(self) {
+        let Some(direct) = &self.inner.direct else { return };
+        let mut sweep = interval(SWEEP_EVERY);
+        let announcing = async {
+            let mut epoch = 0;
+            loop {
+                let session = tokio::select! {
+                    session = self.inner.link.session_after(epoch) => session,
+                    () = sleep(nodes::HEARTBEAT), if epoch > 0 => match self.inner.link.session_now() {
+                        Ok(session) => session,
+                        Err(_away) => continue,
+                    },
+                };
+                match nodes::announce(&session, direct.tls.public_key(), &self.inner.node).await {
+                    Ok(()) => epoch = session.epoch,
+                    Err(error) => {
+                        tracing::warn!(%error, "the node's key is not announced");
+                        sleep(ANNOUNCE_PAUSE).await;
+                    }
+                }
+            }
+        };
+        let sweeping = async {
+            loop {
+                sweep.tick().await;
+                direct.peers.sweep();
+            }
+        };
+        tokio::join!(announcing, sweeping);
+    }
+}

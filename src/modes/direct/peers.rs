@@ -1,0 +1,270 @@
+//! Connections to the shims of other hosts: made when a call needs one, kept for the next call.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::client::TlsStream;
+
+use super::connection::{Kind, read_message};
+use super::tls::{HANDSHAKE_MAX, Tls};
+use cwasi_wire::network::Link;
+
+/// Most connections to one shim, and so calls to it at a time.
+pub const CONNECTIONS_MAX: usize = 256;
+/// Most of them that are kept without a call.
+const IDLE_MAX: usize = 64;
+/// How long one is kept without a call. Shims close theirs later ([`super::port`]'s users).
+const IDLE_FOR: Duration = Duration::from_secs(30);
+/// Longest time for a TCP connection to come up: what a firewall costs the first call.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long a port may refuse connections: another shim of the node takes it over.
+const TAKE_OVER_MAX: Duration = Duration::from_millis(500);
+const TAKE_OVER_PAUSE: Duration = Duration::from_millis(5);
+/// How long an address that does not answer is left alone, and a shim behind one that does.
+const ADDRESS_AVOIDED: Duration = Duration::from_secs(10);
+const SHIM_AVOIDED: Duration = Duration::from_secs(1);
+/// A silent connection is probed after so many seconds, so often, and is broken when nothing comes back.
+const PROBE_SECONDS: u32 = 1;
+const PROBES: u32 = 3;
+/// Unacknowledged bytes break it after so many milliseconds.
+const UNACKNOWLEDGED_MS: u32 = 4000;
+
+/// Why there is no connection to a shim.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("{address} does not answer: {reason}")]
+    Address { address: String, reason: String },
+    /// Its node answers.
+    #[error("the shim behind {address} does not answer: {reason}")]
+    Shim { address: String, reason: String },
+    #[error("{CONNECTIONS_MAX} calls are under way to the shim behind {address}")]
+    Busy { address: String },
+}
+
+/// A connection with its place among those to the same shim.
+#[derive(Debug)]
+pub struct Lease {
+    pub stream: TlsStream<TcpStream>,
+    pub place: OwnedSemaphorePermit,
+}
+
+#[derive(Debug)]
+struct Peer {
+    idle: Vec<(TlsStream<TcpStream>, Instant)>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self { idle: Vec::new(), places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    }
+}
+
+/// An address, or a shim, that did not answer.
+#[derive(Clone, Debug)]
+struct Avoided {
+    until: Instant,
+    error: PeerError,
+}
+
+/// Connections to other shims.
+#[derive(Debug)]
+pub struct Peers {
+    tls: Tls,
+    shims: Mutex<HashMap<String, Peer>>,
+    avoided: Mutex<HashMap<String, Avoided>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Single insertions and removals: a panic elsewhere leaves it consistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Peers {
+    #[must_use]
+    pub fn new(tls: Tls) -> Self {
+        Self { tls, shims: Mutex::default(), avoided: Mutex::default() }
+    }
+
+    /// Why this shim is left alone now, if it is.
+    #[must_use]
+    pub fn avoids(&self, link: &Link) -> Option<PeerError> {
+        let avoided = lock(&self.avoided);
+        let found = [&link.address, &link.shim].into_iter().filter_map(|it| avoided.get(it));
+        found.filter(|it| it.until > Instant::now()).map(|it| it.error.clone()).next()
+    }
+
+    /// A connection to a shim: one that is kept, or a new one. While it has all its connections, this waits for one if
+    /// `waits`.
+    ///
+    /// # Errors
+    /// When there is none until `deadline`; nothing was sent.
+    pub async fn take(
+        &self,
+        link: &Link,
+        deadline: Instant,
+        waits: bool,
+    ) -> Result<Lease, PeerError> {
+        let busy = || PeerError::Busy { address: link.address.clone() };
+        let places = Arc::clone(&lock(&self.shims).entry(link.shim.clone()).or_default().places);
+        let place = match Arc::clone(&places).try_acquire_owned() {
+            Err(_all_taken) if waits => {
+                let place = timeout_at(deadline, places.acquire_owned()).await;
+                place.map_err(|_elapsed| busy())?.map_err(|_closed| busy())?
+            }
+            place => place.map_err(|_all_taken| busy())?,
+        };
+        if let Some(stream) = self.kept(&link.shim) {
+            return Ok(Lease { stream, place });
+        }
+        self.connect(link, deadline, place).await
+    }
+
+    /// A connection that is kept and still there.
+    fn kept(&self, shim: &str) -> Option<TlsStream<TcpStream>> {
+        let mut shims = lock(&self.shims);
+        let idle = &mut shims.get_mut(shim)?.idle;
+        while let Some((stream, since)) = idle.pop() {
+            if since.elapsed() < IDLE_FOR && is_silent(&stream) {
+                return Some(stream);
+            }
+        }
+        None
+    }
+
+    /// The same, certainly on a new connection.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub async fn take_new(&self, link: &Link, deadline: Instant) -> Result<Lease, PeerError> {
+        // Beyond the places: it asks about a call that has one.
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned();
+        self.connect(link, deadline, place.expect("it has a place")).await
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub fn put_back(&self, link: &Link, lease: Lease) {
+        let mut shims = lock(&self.shims);
+        let peer = shims.entry(link.shim.clone()).or_default();
+        if peer.idle.len() < IDLE_MAX {
+            peer.idle.push((lease.stream, Instant::now()));
+        }
+        drop(lease.place);
+    }
+
+    /// Closes connections that were not used for a while. Called now and then.
+    pub fn sweep(&self) {
+        lock(&self.shims).retain(|_shim, peer| {
+            peer.idle.retain(|(stream, since)| since.elapsed() < IDLE_FOR && is_silent(stream));
+            !peer.idle.is_empty() || peer.places.available_permits() < CONNECTIONS_MAX
+        });
+        let now = Instant::now();
+        lock(&self.avoided).retain(|_address, avoided| avoided.until > now);
+    }
+
+    async fn connect(
+        &self,
+        link: &Link,
+        deadline: Instant,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Lease, PeerError> {
+        if let Some(error) = self.avoids(link) {
+            return Err(error);
+        }
+        let Link { address, shim, key, .. } = link;
+        let stream = match timeout_at(deadline, dial(address)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                let error =
+                    PeerError::Address { address: address.clone(), reason: error.to_string() };
+                self.avoid(address, &error, ADDRESS_AVOIDED);
+                return Err(error);
+            }
+            Err(_elapsed) => {
+                let reason = "the deadline came first".to_owned();
+                return Err(PeerError::Address { address: address.clone(), reason });
+            }
+        };
+        let failed = |reason: String| PeerError::Shim { address: address.clone(), reason };
+        let connecting = async {
+            let connected = self.tls.connect(stream, shim, key).await;
+            let mut stream = connected.map_err(|error| error.to_string())?;
+            match timeout(HANDSHAKE_MAX, read_message(&mut stream)).await {
+                Ok(Ok(Some((Kind::Ready, _)))) => Ok(stream),
+                Ok(Ok(Some((Kind::Refusal, text)))) => {
+                    Err(String::from_utf8_lossy(&text).into_owned())
+                }
+                Ok(Ok(Some((kind, _)))) => Err(format!("it says {kind:?} at first")),
+                Ok(Ok(None)) => Err("it has ended".to_owned()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_elapsed) => Err("it says nothing".to_owned()),
+            }
+        };
+        match timeout_at(deadline, connecting).await {
+            Ok(Ok(stream)) => Ok(Lease { stream, place }),
+            Ok(Err(reason)) => {
+                let error = failed(reason);
+                self.avoid(shim, &error, SHIM_AVOIDED);
+                Err(error)
+            }
+            Err(_elapsed) => Err(failed("the deadline came first".to_owned())),
+        }
+    }
+
+    fn avoid(&self, whom: &str, error: &PeerError, time: Duration) {
+        let avoided = Avoided { until: Instant::now() + time, error: error.clone() };
+        let before = lock(&self.avoided).insert(whom.to_owned(), avoided);
+        if before.is_none() {
+            tracing::warn!(%error, "no direct connection; calls go over Redis if they can");
+        }
+    }
+}
+
+/// A TCP connection. A refusal is repeated for a moment: a shim that had the port may just have ended.
+async fn dial(address: &str) -> io::Result<TcpStream> {
+    let until = Instant::now() + TAKE_OVER_MAX;
+    loop {
+        let connecting = timeout(CONNECT_MAX, TcpStream::connect(address));
+        let refused = match connecting.await.map_err(|_elapsed| io::ErrorKind::TimedOut)? {
+            Ok(stream) => {
+                set_up(&stream)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => error,
+            Err(error) => return Err(error),
+        };
+        if Instant::now() >= until {
+            return Err(refused);
+        }
+        sleep(TAKE_OVER_PAUSE).await;
+    }
+}
+
+/// Small messages go at once, and a peer that is gone is noticed within seconds.
+///
+/// # Errors
+/// When the system refuses.
+pub fn set_up(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &PROBE_SECONDS)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &PROBE_SECONDS)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &PROBES)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)?;
+    Ok(())
+}
+
+/// True if the other side has neither ended the connection nor sent anything: an idle one has nothing to say.
+fn is_silent(stream: &TlsStream<TcpStream>) -> bool {
+    let flags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
+    let peeked = recv(stream.get_ref().0.as_raw_fd(), &mut [0], flags);
+    peeked == Err(Errno::EAGAIN)
+}

@@ -1,0 +1,372 @@
+//! Direct connections between nodes: what faults do to calls, and what a stranger can do.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cwasi_config::messages::MessagesConfig;
+use cwasi_direct::connection::{Kind, read_message, write_message};
+use cwasi_direct::key::NodeKey;
+use cwasi_direct::tls::Tls;
+use cwasi_host::network::{DirectSettings, FunctionLocations};
+use cwasi_modes::CallError;
+use cwasi_networked::{RedisTarget, nodes};
+use cwasi_sys::random::bytes16;
+use cwasi_testbed::port::free_port;
+use cwasi_testbed::redis::{Redis, RedisVersion};
+use cwasi_wire::network::{self, Answer, AnswerKind, Call, Link, TryId, decode, encode};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::client::TlsStream;
+
+use crate::faults::call;
+use crate::fixture::{
+    Executions, GROWN, Instance, Node, PATIENCE, StopWhenDone, counts, identity, reactor, target,
+    wait_for,
+};
+
+/// A machine: what its shims share.
+struct Host {
+    name: &'static str,
+    dir: tempfile::TempDir,
+    settings: DirectSettings,
+}
+
+impl Host {
+    fn new(name: &'static str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port(Ipv4Addr::LOCALHOST.into())));
+        let settings = DirectSettings {
+            key: NodeKey::fresh().unwrap(),
+            listen,
+            advertise: None,
+            redis: None,
+            dir: dir.path().join("link"),
+            always: false,
+        };
+        Self { name, dir, settings }
+    }
+
+    /// A shim of it.
+    fn shim(&self, target: &RedisTarget) -> Node {
+        assert!(self.dir.path().exists());
+        Node::with(self.name, target, &MessagesConfig::default(), Some(self.settings.clone()))
+    }
+}
+
+/// A server; a caller's node, and a node that serves an instance of `b`.
+struct Pair {
+    redis: Redis,
+    here: Node,
+    there: Option<Node>,
+    hosts: [Host; 2],
+    executions: Executions,
+    instance: Instance,
+}
+
+impl Pair {
+    fn start() -> Self {
+        Self::of([Host::new("here"), Host::new("there")])
+    }
+
+    fn of(hosts: [Host; 2]) -> Self {
+        Self::with(hosts, Redis::start(RedisVersion::Redis7))
+    }
+
+    fn with(hosts: [Host; 2], redis: Redis) -> Self {
+        let target = target(&redis);
+        let [here, there] = hosts.each_ref().map(|host| host.shim(&target));
+        let executions = Executions::default();
+        let instance = Instance::start(&executions);
+        there.serve(&instance);
+        Self { redis, here, there: Some(there), hosts, executions, instance }
+    }
+
+    fn link(&self) -> (Link, String) {
+        let FunctionLocations::At(found) = self.here.locations("b").unwrap() else {
+            panic!("it is announced")
+        };
+        (found[0].link.clone().unwrap(), found[0].instance.clone())
+    }
+
+    fn why_not_direct(&self) -> Option<String> {
+        let FunctionLocations::At(found) = self.here.locations("b").unwrap() else {
+            panic!("it is announced")
+        };
+        self.here.network.why_not_direct(&found[0])
+    }
+
+    /// Each call has run once.
+    fn assert_ran(&self, calls: usize) {
+        let counts = counts(&self.executions);
+        assert_eq!(counts.len(), calls);
+        assert!(counts.values().all(|count| *count == 1));
+    }
+}
+
+#[test]
+fn calls_need_no_redis() {
+    let mut pair = Pair::start();
+    let mut worker = pair.here.caller();
+    assert_eq!(worker.call(b"first", PATIENCE), Ok(b"first".to_vec()));
+    assert_eq!(pair.redis.cli(&["KEYS", "cwasi:try:*"]), "", "nothing was published");
+    pair.redis.stop();
+    let large = vec![9; 3 << 20];
+    for round in 0..30 {
+        // Past the age at which locations are looked up, and that of a believed one.
+        std::thread::sleep(Duration::from_millis(250));
+        let mut another = pair.here.caller();
+        assert_eq!(another.call(b"x", PATIENCE), Ok(b"x".to_vec()), "{round}");
+        assert_eq!(worker.call(&large, PATIENCE).as_ref(), Ok(&large), "{round}");
+    }
+    assert_eq!(worker.call(b"grow", PATIENCE), Ok(vec![7; GROWN]));
+    assert!(matches!(worker.call(b"fail", PATIENCE), Err(CallError::Failed { .. })));
+    pair.assert_ran(63);
+    pair.redis.restart();
+    assert_eq!(worker.call(b"again", PATIENCE), Ok(b"again".to_vec()));
+}
+
+#[test]
+fn a_node_that_dies_under_a_call_leaves_it_unknown() {
+    let mut pair = Pair::start();
+    let mut worker = pair.here.caller();
+    assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    worker.start(b"slow", PATIENCE);
+    wait_for("the call to run", || pair.executions.lock().unwrap().len() == 2);
+    pair.there.take().unwrap().kill();
+    let (_id, ended) = worker.ended(PATIENCE);
+    assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
+    pair.assert_ran(2);
+}
+
+#[test]
+fn a_port_that_nobody_reaches_sends_calls_over_redis() {
+    let hosts = [Host::new("here"), Host::new("there")].map(|mut host| {
+        let unused = free_port(Ipv4Addr::LOCALHOST.into());
+        host.settings.advertise = Some(format!("127.0.0.1:{unused}"));
+        host
+    });
+    let pair = Pair::of(hosts);
+    let mut worker = pair.here.caller();
+    for payload in [&b"x"[..], &[5; 300_000]] {
+        assert_eq!(worker.call(payload, PATIENCE), Ok(payload.to_vec()));
+    }
+    pair.assert_ran(2);
+    let why = pair.why_not_direct().unwrap();
+    assert!(why.contains("does not answer: Connection refused"), "{why}");
+}
+
+#[test]
+fn a_node_without_a_link_is_reached_over_redis() {
+    let pair = Pair::start();
+    let old = Node::start("old", &target(&pair.redis));
+    assert_eq!(old.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    let FunctionLocations::At(found) = old.locations("b").unwrap() else { panic!("announced") };
+    assert_eq!(old.network.why_not_direct(&found[0]).unwrap(), "this node has link = \"redis\"");
+    pair.assert_ran(1);
+}
+
+/// Calls without end from four workers, during `meanwhile`; how many there were.
+fn under_load(pair: &Pair, meanwhile: impl FnOnce()) -> usize {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let callers = [(); 4].map(|()| {
+            let (stop, mut worker) = (&stop, pair.here.caller());
+            scope.spawn(move || {
+                let mut answered = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+                    answered += 1;
+                }
+                answered
+            })
+        });
+        let stopping = StopWhenDone(&stop);
+        std::thread::sleep(Duration::from_millis(200));
+        meanwhile();
+        std::thread::sleep(Duration::from_millis(200));
+        drop(stopping);
+        callers.into_iter().map(|caller| caller.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn no_call_is_lost_when_the_ports_owner_is_killed() {
+    let hosts = [Host::new("here"), Host::new("there")];
+    let redis = Redis::start(RedisVersion::Redis7);
+    let target = target(&redis);
+    let owner = hosts[1].shim(&target);
+    let mut unused = Instance::start(&Executions::default());
+    unused.record.identity = identity("unused");
+    owner.serve(&unused);
+    let pair = Pair::with(hosts, redis);
+    assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    assert_eq!(pair.why_not_direct(), None);
+    let connects = || {
+        // A node without connections.
+        let node = pair.hosts[0].shim(&target);
+        assert_eq!(node.caller().call(b"new", PATIENCE), Ok(b"new".to_vec()));
+    };
+    let calls = under_load(&pair, || {
+        owner.kill();
+        (0..10).for_each(|_| connects());
+    });
+    assert_eq!(pair.redis.cli(&["KEYS", "cwasi:try:*"]), "", "nothing was published");
+    pair.assert_ran(1 + calls + 10);
+}
+
+#[test]
+fn no_call_is_lost_when_a_shim_ends() {
+    let mut pair = Pair::start();
+    let first = pair.there.take().unwrap();
+    let second = pair.hosts[1].shim(&target(&pair.redis));
+    let other = Instance::start(&pair.executions);
+    second.serve(&other);
+    wait_for(
+        "both instances",
+        || matches!(pair.here.locations("b"), Ok(FunctionLocations::At(found)) if found.len() == 2),
+    );
+    let calls = under_load(&pair, || {
+        first.withdraw(&pair.instance);
+        first.close();
+        first.kill();
+    });
+    pair.assert_ran(calls);
+}
+
+/// The other end of a connection, which does what a test wants.
+struct Stranger {
+    reactor: Runtime,
+    stream: TlsStream<TcpStream>,
+}
+
+impl Stranger {
+    /// A node with this name, whose key is announced if `is_known`.
+    fn connect(pair: &Pair, name: &str, is_known: bool) -> (Self, (Kind, Vec<u8>)) {
+        let (reactor, key) = (reactor(), NodeKey::fresh().unwrap());
+        let (link, _instance) = pair.link();
+        let target = target(&pair.redis);
+        let connecting = async {
+            if is_known {
+                let (redis, _answers) =
+                    cwasi_networked::RedisLink::start(&target, "cwasi:re:stranger").unwrap();
+                let until = tokio::time::Instant::now() + PATIENCE;
+                let session = redis.session(until).await.unwrap();
+                nodes::announce(&session, key.public(), name).await.unwrap();
+            }
+            let tls = Tls::new(key).unwrap();
+            let stream = TcpStream::connect(&link.address).await.unwrap();
+            let mut stream = tls.connect(stream, &link.shim, &link.key).await.unwrap();
+            let said = read_message(&mut stream).await.unwrap().unwrap();
+            (stream, said)
+        };
+        let (stream, said) = reactor.block_on(connecting);
+        (Self { reactor, stream }, said)
+    }
+
+    fn send(&mut self, kind: Kind, message: &[u8]) {
+        self.reactor.block_on(write_message(&mut self.stream, kind, message)).unwrap();
+    }
+
+    /// The next answer; `None` when the connection has ended.
+    fn answer(&mut self) -> Option<(AnswerKind, String)> {
+        let reading =
+            async { tokio::time::timeout(PATIENCE, read_message(&mut self.stream)).await };
+        let (_kind, message) = self.reactor.block_on(reading).unwrap().ok().flatten()?;
+        let answer: Answer = decode(&message).unwrap();
+        let text = String::from_utf8_lossy(&answer.payload.inline).into_owned();
+        Some((answer.kind.unwrap(), text))
+    }
+}
+
+fn request(pair: &Pair, payload: network::Payload) -> (TryId, Call) {
+    let (id, call) = call(payload);
+    (id, Call { instance: pair.link().1, reply_to: String::new(), ..call })
+}
+
+#[test]
+fn who_is_not_announced_is_refused() {
+    let pair = Pair::start();
+    let (mut stranger, (kind, reason)) = Stranger::connect(&pair, "stranger", false);
+    let reason = String::from_utf8(reason).unwrap();
+    assert_eq!((kind, reason.as_str()), (Kind::Refusal, "no node has announced the caller's key"));
+    let (_id, call) = request(&pair, network::Payload::of_bytes(b"x".to_vec()));
+    let call = encode(&call);
+    let sending = write_message(&mut stranger.stream, Kind::Call, &call);
+    let _ended = stranger.reactor.block_on(sending);
+    assert_eq!(stranger.answer(), None);
+    pair.assert_ran(0);
+}
+
+#[test]
+fn a_call_in_another_nodes_name_is_refused() {
+    let pair = Pair::start();
+    let (mut peer, (kind, _)) = Stranger::connect(&pair, "stranger", true);
+    assert_eq!(kind, Kind::Ready);
+    // It says that it comes from node `peer`.
+    let (_id, call) = request(&pair, network::Payload::of_bytes(b"x".to_vec()));
+    peer.send(Kind::Call, &encode(&call));
+    let (kind, text) = peer.answer().unwrap();
+    assert_eq!(kind, AnswerKind::ANSWER_REFUSED);
+    assert!(text.contains("a call of node peer came from node stranger"), "{text}");
+    pair.assert_ran(0);
+}
+
+#[test]
+fn a_call_runs_once_and_not_after_it_was_given_up() {
+    let pair = Pair::start();
+    let (mut peer, _) = Stranger::connect(&pair, "peer", true);
+    let (_id, once) = request(&pair, network::Payload::of_bytes(b"once".to_vec()));
+    peer.send(Kind::Call, &encode(&once));
+    assert_eq!(peer.answer(), Some((AnswerKind::ANSWER_ENDED, "once".to_owned())));
+    // The same message on another connection, before the caller has shown that it has the answer.
+    let (mut other, _) = Stranger::connect(&pair, "peer", true);
+    other.send(Kind::Call, &encode(&once));
+    assert_eq!(other.answer().unwrap().0, AnswerKind::ANSWER_REFUSED);
+    let (id, given_up) = request(&pair, network::Payload::of_bytes(b"never".to_vec()));
+    peer.send(Kind::GiveUp, &id.0);
+    assert_eq!(peer.answer().unwrap().0, AnswerKind::ANSWER_REFUSED);
+    peer.send(Kind::Call, &encode(&given_up));
+    assert_eq!(peer.answer().unwrap().0, AnswerKind::ANSWER_REFUSED);
+    pair.assert_ran(1);
+}
+
+#[test]
+fn a_request_that_is_cut_off_does_not_run() {
+    let pair = Pair::start();
+    let (mut peer, _) = Stranger::connect(&pair, "peer", true);
+    let (id, call) = request(&pair, network::Payload::following(1 << 20));
+    peer.send(Kind::Call, &encode(&call));
+    peer.reactor.block_on(peer.stream.write_all(&vec![1; 1 << 19])).unwrap();
+    drop(peer);
+    let (mut peer, _) = Stranger::connect(&pair, "peer", true);
+    peer.send(Kind::GiveUp, &id.0);
+    assert_eq!(peer.answer().unwrap().0, AnswerKind::ANSWER_REFUSED, "it was not accepted");
+    pair.assert_ran(0);
+}
+
+#[test]
+fn garbage_ends_its_connection_and_nothing_else() {
+    let pair = Pair::start();
+    let (_id, call) = request(&pair, network::Payload::of_bytes(b"x".to_vec()));
+    let mut bytes = encode(&call);
+    for round in 0..20_usize {
+        let (mut peer, _) = Stranger::connect(&pair, "peer", true);
+        match round % 4 {
+            0 => peer.send(Kind::Call, &bytes16()),
+            1 => peer.send(Kind::Answer, &bytes),
+            2 => peer.send(Kind::GiveUp, b"short"),
+            _ => {
+                let head = [9, 0, 0, 0, 255, 255, 255, 255];
+                peer.reactor.block_on(peer.stream.write_all(&head)).unwrap();
+                peer.reactor.block_on(peer.stream.flush()).unwrap();
+            }
+        }
+        assert_eq!(peer.answer(), None, "{round}");
+        let place = round % bytes.len();
+        bytes[place] ^= 0xff;
+    }
+    assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    pair.assert_ran(1);
+}
