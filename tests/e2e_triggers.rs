@@ -31,7 +31,7 @@ impl Fixture {
     }
 
     fn url(&self) -> String {
-        format!("redis_url = {:?}", self.redis.url())
+        format!("redis_url = {:?}\nlink = \"redis\"", self.redis.url())
     }
 
     /// Name of a stream or channel of the scene's namespace.

@@ -254,7 +254,7 @@ pub struct Location {
     /// HTTP gateways may call it.
     pub http: bool,
     /// How its shim is reached without Redis, if it is.
-    pub link: Option<Link>,
+    pub link: Option<Box<Link>>,
 }
 
 impl Location {
@@ -271,7 +271,7 @@ impl Location {
             allow: self.allow.clone(),
             max_payload: self.max_payload,
             http: self.http,
-            link: self.link.clone().map(LinkRecord::from).into(),
+            link: self.link.as_deref().cloned().map(LinkRecord::from).into(),
             ..LocationRecord::default()
         })
     }
@@ -289,7 +289,7 @@ impl Location {
         };
         let (node, instance) = (record.node, record.instance);
         let LocationRecord { allow, max_payload, http, link, .. } = record;
-        let link = link.into_option().map(Link::from);
+        let link = link.into_option().map(|link| Box::new(link.into()));
         Ok(Self { identity, node, instance, allow, max_payload, http, link })
     }
 }
@@ -358,7 +358,11 @@ mod tests {
             allow: vec!["a".into(), "m/*".into()],
             max_payload: 7,
             http: true,
-            link: Some(Link { address: "edge:9470".into(), shim: "ab".into(), key: vec![1, 2] }),
+            link: Some(Box::new(Link {
+                address: "edge:9470".into(),
+                shim: "ab".into(),
+                key: vec![1, 2],
+            })),
         };
         assert_eq!(Location::decode(&location.encode()).unwrap(), location);
     }

@@ -87,7 +87,7 @@ impl Pair {
         let FunctionLocations::At(found) = self.here.locations("b").unwrap() else {
             panic!("it is announced")
         };
-        (found[0].link.clone().unwrap(), found[0].instance.clone())
+        (*found[0].link.clone().unwrap(), found[0].instance.clone())
     }
 
     fn why_not_direct(&self) -> Option<String> {

@@ -127,8 +127,20 @@ impl Resolver {
             }
             Selection::Networked { candidates, reason } => {
                 let largest = candidates.iter().map(|location| location.max_payload).max();
+                let reason = self.with_path(reason, &candidates);
                 self.bridge(peer, callee, local, largest.unwrap_or(0), reason)
             }
+        }
+    }
+
+    /// The reason, with the path that the call takes.
+    fn with_path(&self, reason: String, candidates: &[&Location]) -> String {
+        // An announcement names no node: its path is known when an instance has started.
+        let first = candidates.iter().find(|location| !location.node.is_empty());
+        let Some((network, first)) = self.network.as_ref().zip(first) else { return reason };
+        match network.why_not_direct(first) {
+            None => format!("{reason}, directly"),
+            Some(why) => format!("{reason}, over Redis: {why}"),
         }
     }
 

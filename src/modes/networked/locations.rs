@@ -24,6 +24,9 @@ const SINCE_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most instances of one function that are read.
 pub const INSTANCES_MAX: usize = 256;
 
+/// Keys that one step of a scan looks at.
+const SCAN_STEP: u32 = 1000;
+
 /// Announces an instance as callable, for [`BELIEVED`].
 ///
 /// # Errors
@@ -136,6 +139,30 @@ pub async fn look_up(
         }
     }
     Ok(found)
+}
+
+/// The locations of instances of all functions, `most` at most.
+///
+/// # Errors
+/// When Redis does not say.
+pub async fn all(session: &RedisSession, most: usize) -> Result<Vec<Location>, NetworkError> {
+    let (mut found, mut cursor) = (Vec::new(), 0_u64);
+    loop {
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(cursor).arg("MATCH").arg(location_key("*")).arg("COUNT").arg(SCAN_STEP);
+        let (next, keys): (u64, Vec<String>) = session.run("SCAN", &cmd).await?;
+        if !keys.is_empty() {
+            let mut cmd = redis::cmd("MGET");
+            cmd.arg(keys);
+            let values: Vec<Option<Vec<u8>>> = session.run("MGET", &cmd).await?;
+            found.extend(values.into_iter().flatten().filter_map(|it| Location::decode(&it).ok()));
+        }
+        if next == 0 || found.len() >= most {
+            found.truncate(most);
+            return Ok(found);
+        }
+        cursor = next;
+    }
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// The inner end of the cable.
 const INNER: &str = "eth0";
+/// Both ends of the cable between two networks.
+const BETWEEN: &str = "eth1";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
@@ -55,6 +57,31 @@ impl Link {
         let [_, _, high, low] = (number << 2).to_be_bytes();
         let at = |last: u8| Ipv4Addr::new(10, 213, high, low + last);
         Self { outer: format!("cwasi{number}"), gateway: at(1), address: at(2) }
+    }
+
+    /// Lays a second cable, between the networks of two guards: each reaches the other's [`Self::address`].
+    ///
+    /// # Panics
+    /// When `ip` refuses.
+    pub fn join(ends: [(&Self, i32); 2]) {
+        let [(one, first), (other, second)] = ends;
+        let laid = || -> Result<()> {
+            let name = format!("{}x", one.outer);
+            let pids = [first, second].map(|pid| pid.to_string());
+            let peer = ["type", "veth", "peer", "name", BETWEEN, "netns", &pids[1]];
+            run("ip", &[&["link", "add", &name], &peer[..]].concat())?;
+            run("ip", &["link", "set", &name, "netns", &pids[0], "name", BETWEEN])?;
+            for (pid, beyond) in [(&pids[0], other), (&pids[1], one)] {
+                let inside = |args: &[&str]| {
+                    let network = format!("--net=/proc/{pid}/ns/net");
+                    run("nsenter", &[&[network.as_str(), "ip"], args].concat())
+                };
+                inside(&["link", "set", BETWEEN, "up"])?;
+                inside(&["route", "add", &beyond.address.to_string(), "dev", BETWEEN])?;
+            }
+            Ok(())
+        };
+        laid().unwrap_or_else(|error| panic!("{error:#}"));
     }
 
     /// Cuts the cable: packets are lost silently.

@@ -3,9 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use crate::containerd::Containerd;
+use crate::link::Link;
 use crate::paths::ContainerdVersion;
 use crate::ready::Ready;
 use crate::redis::{Redis, RedisVersion, Setup};
@@ -47,6 +48,24 @@ impl Nodes {
         let edge = Scene::on(edge, programs, &namespace, Some(turn));
         let cloud = Scene::on(cloud, programs, &namespace, None);
         Self { edge, cloud, redis }
+    }
+
+    /// The same nodes, which reach each other, too: their calls need no server. Both kinds are not for one process.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn joined(shim: &str, name: &str) -> Self {
+        static JOINED: Once = Once::new();
+        let nodes = Self::new(shim, name);
+        JOINED.call_once(|| {
+            let [one, other] = [&nodes.edge, &nodes.cloud].map(|scene| {
+                let link = scene.containerd.ready().link.as_ref();
+                (link.expect("a fixture with a cable"), scene.containerd.guard_pid())
+            });
+            Link::join([one, other]);
+        });
+        nodes
     }
 
     /// The server's URL for a process of the machine.

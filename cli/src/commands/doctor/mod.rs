@@ -1,9 +1,11 @@
 //! `cwasi doctor`: examines this node; each finding says what to do.
 //!
 //! - `containerd`: version, snapshotter, and the runtime for pods; `redis`: whether it answers, and its limits.
+//! - `link`: direct connections to other nodes.
 //! - `programs`: the runtime's programs and the engines.
 
 mod containerd;
+mod link;
 mod programs;
 mod redis;
 

@@ -11,7 +11,7 @@ use cwasi_networked::NetworkError;
 use cwasi_networked::limits::ServerLimits;
 use cwasi_wire::ids::Identity;
 
-use super::{Checks, State};
+use super::{Checks, State, link};
 
 /// Longest wait for Redis.
 const REDIS_MAX: Duration = Duration::from_secs(5);
@@ -44,6 +44,7 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig) {
             checks.add(State::Ok, "Redis", "answers");
             encryption(checks, config);
             limits(checks, network.limits().await);
+            link::examine(checks, config, &network).await;
         }
         Ok(Err(error)) => {
             let found = format!("{error}; check redis_url in {}", config_file().display());

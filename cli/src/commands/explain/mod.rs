@@ -6,7 +6,7 @@
 pub(super) mod caller;
 mod planned;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -67,6 +67,9 @@ enum Elsewhere {
     OnDemand(Location),
 }
 
+/// How calls travel to the nodes, by their names.
+type Paths = BTreeMap<String, String>;
+
 /// One mode, and its verdict.
 struct Verdict {
     mode: &'static str,
@@ -87,7 +90,7 @@ impl Explain {
         let local = registry.instances(&callee)?;
         let beside = registry.functions_beside(&callee)?;
         let inside = caller.inside(&node, &callee).await?;
-        let elsewhere = elsewhere(&node, &registry, &callee).await?;
+        let (elsewhere, paths) = elsewhere(&node, &registry, &callee).await?;
         let facts = Facts {
             caller: &caller.identity,
             callee: &callee,
@@ -116,7 +119,7 @@ impl Explain {
             Inside::Loaded(code) => Some(code),
             Inside::No | Inside::Untrusted(_) => None,
         };
-        print(&facts, &caller.container, code, global.json)
+        print(&facts, &paths, &caller.container, code, global.json)
     }
 
     /// Asks the caller's node. A process of a host calls from that of the callee.
@@ -159,14 +162,15 @@ impl Explain {
 
 fn print(
     facts: &Facts<'_>,
+    paths: &Paths,
     container: &str,
     code: Option<&EmbeddedCode>,
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
     let decision = select(facts);
     let (mode, reason) = outcome(&decision);
-    let verdicts =
-        [ModeHint::Embedded, ModeHint::Local, ModeHint::Networked].map(|hint| verdict(facts, hint));
+    let verdicts = [ModeHint::Embedded, ModeHint::Local, ModeHint::Networked]
+        .map(|hint| verdict(facts, paths, hint));
     if as_json {
         let modes: Vec<_> = verdicts
             .iter()
@@ -210,7 +214,7 @@ fn outcome(selection: &Selection<'_>) -> (Option<&'static str>, String) {
 }
 
 /// Whether this mode could serve, whatever the caller's `cwasi.mode` and the other modes say.
-fn verdict(facts: &Facts<'_>, hint: ModeHint) -> Verdict {
+fn verdict(facts: &Facts<'_>, paths: &Paths, hint: ModeHint) -> Verdict {
     let mode = hint.name();
     match select(&Facts { hint, ..*facts }) {
         Selection::Unroutable(none) => {
@@ -235,7 +239,11 @@ fn verdict(facts: &Facts<'_>, hint: ModeHint) -> Verdict {
         Selection::Networked { candidates, .. } => {
             let nodes: BTreeSet<_> =
                 candidates.iter().map(|location| location.node.as_str()).collect();
-            let nodes: Vec<_> = nodes.into_iter().collect();
+            let with_path = |node: &str| match paths.get(node) {
+                Some(path) => format!("{node} ({path})"),
+                None => node.to_owned(),
+            };
+            let nodes: Vec<_> = nodes.into_iter().map(with_path).collect();
             Verdict { mode, serves: true, why: format!("instances on {}", nodes.join(", ")) }
         }
         other => {
@@ -249,24 +257,35 @@ async fn elsewhere(
     node: &Node,
     registry: &Registry,
     callee: &Identity,
-) -> Result<Elsewhere, Failure> {
+) -> Result<(Elsewhere, Paths), Failure> {
+    let mut paths = Paths::new();
     let Some(network) = Network::start(&node.config, registry)? else {
-        return Ok(Elsewhere::NotConfigured);
+        return Ok((Elsewhere::NotConfigured, paths));
     };
     let found = match tokio::time::timeout(REDIS_MAX, network.locations(callee)).await {
         Ok(found) => found,
         Err(_elapsed) => {
-            return Ok(Elsewhere::Away(format!(
-                "Redis does not answer within {} s",
-                REDIS_MAX.as_secs()
-            )));
+            let reason = format!("Redis does not answer within {} s", REDIS_MAX.as_secs());
+            return Ok((Elsewhere::Away(reason), paths));
         }
     };
-    Ok(match found {
+    if let Ok(FunctionLocations::At(locations)) = &found {
+        for location in locations {
+            if !paths.contains_key(&location.node) {
+                let path = match network.probe(location).await {
+                    Ok(()) => "directly".to_owned(),
+                    Err(why) => format!("over Redis: {why}"),
+                };
+                paths.insert(location.node.clone(), path);
+            }
+        }
+    }
+    let elsewhere = match found {
         Ok(FunctionLocations::At(locations)) => Elsewhere::Known(locations),
         Ok(FunctionLocations::OnDemand(announcement)) => Elsewhere::OnDemand(announcement),
         Ok(FunctionLocations::Vanished(since)) => Elsewhere::Vanished(since),
         Ok(FunctionLocations::Never) => Elsewhere::Known(Vec::new()),
         Err(error) => Elsewhere::Away(error.to_string()),
-    })
+    };
+    Ok((elsewhere, paths))
 }

@@ -28,7 +28,7 @@ use cwasi_direct::key::NodeKey;
 use cwasi_direct::peers::{PeerError, Peers};
 use cwasi_direct::port::{self, PortSettings};
 use cwasi_direct::tls::Tls;
-use cwasi_networked::{RedisTarget, nodes};
+use cwasi_networked::{NetworkError, RedisTarget, locations, nodes};
 use cwasi_wire::network::{Link, Location};
 pub(super) use outgoing::DirectEnd;
 use trust::KnownNodes;
@@ -41,6 +41,8 @@ const ADDRESS_MAX: Duration = Duration::from_secs(1);
 const PAYLOADS_MAX: usize = 8;
 /// How often connections that nobody uses are closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// Longest attempt to connect to a shim without a call.
+const PROBE_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for callers to end their connections when this daemon ends.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 const CLOSE_PAUSE: Duration = Duration::from_millis(2);
@@ -175,7 +177,7 @@ impl Inner {
         &'a self,
         location: &'a Location,
     ) -> Option<(&'a Direct, &'a Link)> {
-        self.direct.as_ref().zip(location.link.as_ref())
+        self.direct.as_ref().zip(location.link.as_deref())
     }
 }
 
@@ -192,8 +194,31 @@ impl Network {
         direct.avoids(link).map(|error| error.to_string())
     }
 
+    /// Connects to an instance's shim.
+    ///
+    /// # Errors
+    /// Why that is not possible, and its calls go over Redis.
+    pub async fn probe(&self, location: &Location) -> Result<(), String> {
+        let why = || self.why_not_direct(location).unwrap_or_default();
+        let (direct, link) = self.inner.direct_to(location).ok_or_else(why)?;
+        let until = Instant::now() + PROBE_MAX;
+        let lease =
+            direct.peers.take(link, until, false).await.map_err(|error| error.to_string())?;
+        direct.peers.put_back(link, lease);
+        Ok(())
+    }
+
+    /// Instances of all functions in Redis, `most` at most.
+    ///
+    /// # Errors
+    /// When Redis is away.
+    pub async fn all_locations(&self, most: usize) -> Result<Vec<Location>, NetworkError> {
+        let session = self.inner.link.session(Instant::now() + PROBE_MAX).await?;
+        locations::all(&session, most).await
+    }
+
     /// Takes calls for an instance over direct connections. Returns this daemon's end of them, if it takes any now.
-    pub(super) async fn serve_direct(&self, record: &Record) -> Option<Link> {
+    pub(super) async fn serve_direct(&self, record: &Record) -> Option<Box<Link>> {
         let direct = self.inner.direct.as_ref()?;
         let link = match direct.link.get_or_try_init(|| self.begin_to_take(direct)).await {
             Ok(link) => link.clone(),
@@ -203,7 +228,7 @@ impl Network {
             }
         };
         lock(&direct.served).insert(record.instance.clone(), record.clone());
-        Some(link)
+        Some(Box::new(link))
     }
 
     pub(super) fn withdraw_direct(&self, instance: &str) {

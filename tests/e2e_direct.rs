@@ -1,0 +1,103 @@
+//! End to end on two nodes that reach each other: calls go from shim to shim. The same guests as on one node, unchanged.
+//! `e2e_nodes` has nodes that only reach Redis.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::fs;
+
+use cwasi_testbed::nodes::Nodes;
+use cwasi_testbed::numbered::Numbered;
+use cwasi_testbed::processes::descendants;
+use cwasi_testbed::run::Run;
+use cwasi_testbed::scene::{Scene, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn nodes(name: &str) -> Nodes {
+    Nodes::joined(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+}
+
+fn server(scene: &Scene, container: &str) -> Run {
+    let run = scene.guest(container, "server").annotation("cwasi.role", "secondary");
+    run.annotation("cwasi.function", "server")
+}
+
+/// What the shims of a node have logged.
+fn logs(scene: &Scene) -> String {
+    let groups = scene.containerd.ready().cwasi_state().join("g");
+    let read = |dir: fs::DirEntry| fs::read_to_string(dir.path().join("daemon.log")).ok();
+    fs::read_dir(groups).unwrap().flatten().filter_map(read).collect()
+}
+
+#[test]
+fn payloads_of_every_size_come_back_without_redis() {
+    let nodes = nodes("sizes");
+    nodes.cloud.start(server(&nodes.cloud, "server-c"));
+    for size in [0, 1, 65_536, 65_537, 1 << 20, 104_857_600] {
+        let run = nodes.edge.guest(&format!("p-{size}"), "probe");
+        let outcome = nodes.edge.run(run.args(["call-size", "server", &size.to_string()]));
+        assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
+    }
+    let user = ["-a", "secret-of-the-nodes", "--no-auth-warning"];
+    assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:try:*"]].concat()), "");
+}
+
+#[test]
+fn calls_go_on_while_redis_is_away() {
+    let mut nodes = nodes("away");
+    let numbered = Numbered::default();
+    nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
+    let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
+    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    numbered.wait_for_more("server-c", 20);
+    nodes.redis.stop();
+    numbered.wait_for_more("server-c", 500);
+    nodes.redis.restart();
+    numbered.wait_for_more("server-c", 100);
+    let ends = numbered.finish(caller);
+    numbered.check(&["server-c"], &ends, 0);
+}
+
+#[test]
+fn one_port_serves_all_shims_of_a_node_and_survives_its_owner() {
+    let nodes = nodes("port");
+    // Functions outside of pods and workflows have a shim each; the first one has the port.
+    nodes.cloud.start(server(&nodes.cloud, "first").annotation("cwasi.function", "other"));
+    let numbered = Numbered::default();
+    nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
+    let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
+    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    numbered.wait_for_more("server-c", 20);
+    let owner = "takes direct connections for the shims of this node";
+    assert!(logs(&nodes.cloud).contains(owner));
+    nodes.cloud.remove("first");
+    numbered.wait_for_more("server-c", 100);
+    wait_for("the other shim to listen", || logs(&nodes.cloud).contains(owner).then_some(()));
+    let new = nodes.edge.run(nodes.edge.guest("new", "probe").args(["call", "server", "x"]));
+    assert_eq!(new.success().text(), "x");
+    let ends = numbered.finish(caller);
+    numbered.check(&["server-c"], &ends, 0);
+}
+
+#[test]
+fn a_killed_remote_shim_leaves_its_call_unknown() {
+    let nodes = nodes("shim");
+    nodes.cloud.start(server(&nodes.cloud, "server-c"));
+    let waiting = nodes.edge.guest("waiting", "probe").args(["call", "server", "!sleep 20000"]);
+    let waiting = waiting.spawn(nodes.edge.containerd).unwrap();
+    wait_for("the call to arrive", || logs(&nodes.cloud).contains("call accepted").then_some(()));
+    for process in descendants(nodes.cloud.containerd.guard_pid()) {
+        if process.command.contains("cwasi-shim") {
+            kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
+        }
+    }
+    let ended = waiting.finish().unwrap();
+    assert!(ended.stderr.contains("broken"), "{}", ended.stderr);
+    nodes.cloud.remove("server-c");
+    for fifos in fs::read_dir(nodes.cloud.containerd.ready().fifos()).unwrap().flatten() {
+        fs::remove_dir_all(fifos.path()).unwrap();
+    }
+    nodes.cloud.start(server(&nodes.cloud, "server-c2"));
+    let again = nodes.edge.run(nodes.edge.guest("again", "probe").args(["call", "server", "x"]));
+    assert_eq!(again.success().text(), "x");
+}
