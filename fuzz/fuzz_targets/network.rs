@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(call.id().is_ok(), call.call_id.len() == 16);
         assert_eq!(TryId::from_field(&call.try_id).is_ok(), call.try_id.len() == 16);
         let payload = call.payload.get_or_default();
-        assert!(payload.claim.is_some() || payload.length() == payload.inline.len() as u64);
+        let beside = payload.follows.max(payload.inline.len() as u64);
+        assert!(payload.claim.is_some() || payload.length() == beside);
         let received = Deadline::at_ns(1 << 50);
         assert!(call.remaining().is_none_or(|remaining| received.plus(remaining) > received));
     }

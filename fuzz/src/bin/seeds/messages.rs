@@ -13,8 +13,8 @@ use cwasi_wire::envelope::{
 use cwasi_wire::frame::{Enveloped, PayloadRef, encode_head};
 use cwasi_wire::ids::{CallId, Identity};
 use cwasi_wire::network::{
-    self, Answer, AnswerKind, CALL_VERSION, Call, Caller, Claim, Event, KEPT_VERSION, Location,
-    Payload, TryId,
+    self, Answer, AnswerKind, CALL_VERSION, Call, Caller, Claim, Event, KEPT_VERSION, Link,
+    Location, Payload, TryId,
 };
 use cwasi_wire::trace::{Phase, PhaseKind, Span, SpanKind, SpanReport, TraceContext};
 use protobuf::MessageField;
@@ -197,13 +197,26 @@ pub fn network(corpus: &Corpus) -> Outcomes<()> {
         allow: vec!["a".into(), "m/*".into()],
         max_payload: 7,
         http: true,
-        link: None,
+        link: Some(Box::new(Link {
+            address: "edge:9470".into(),
+            shim: "0a1b".into(),
+            key: vec![1; 44],
+        })),
     };
     corpus.add("network", "call", network::encode(&call(payload())))?;
     corpus.add("network", "claim", network::encode(&call(Payload::of_claim(claim))))?;
     corpus.add("network", "answer", network::encode(&answer))?;
     corpus.add("network", "event", network::encode(&event))?;
     corpus.add("network", "location", location.encode())?;
+    // Pieces of three bytes: a call, and the id of one that is given up.
+    let mut direct = vec![3];
+    for (kind, message) in [(1, network::encode(&call(payload()))), (2, vec![9; 16])] {
+        direct.extend([kind, 0, 0, 0]);
+        direct.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
+        direct.extend(message);
+    }
+    corpus.add("direct", "messages", direct)?;
+    corpus.add("direct", "name", "\x030a1b.cwasi")?;
     let mut set = Vec::new();
     command(&mut set, &[b"SET", b"k", b"v"]);
     corpus.add("redis", "command", set)?;

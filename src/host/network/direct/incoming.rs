@@ -213,6 +213,10 @@ impl Incoming<'_> {
 
     async fn payload(&mut self, call: &Call) -> Result<Payload, ConnectionError> {
         let payload = call.payload.get_or_default();
+        if payload.claim.is_some() {
+            let what = "a payload that lies in Redis".to_owned();
+            return Err(ConnectionError::Unexpected { what });
+        }
         if payload.follows == 0 {
             return Ok(Payload::Inline(payload.inline.clone()));
         }
