@@ -97,10 +97,17 @@ show_results() {
         --results "$DEMO_DIR/out" "${THRESHOLDS[@]}"
 }
 
-# The functions on one node (`with`) or two (`two-nodes`).
+# The functions on one node (`with`) or two (`two-nodes`, and its flags).
 run_with() {
-    "$BIN_DIR/cwasi-testbed" "$1" -- "$CHECKOUT/scripts/demo-run.sh" "$DEMO_DIR" \
+    "$BIN_DIR/cwasi-testbed" "$@" -- "$CHECKOUT/scripts/demo-run.sh" "$DEMO_DIR" \
         "/in/$(basename "$DEMO_DIR"/in/cam0.*)" ${homography:+--homography "$homography"}
+}
+
+# Keeps the results under another name.
+keep() {
+    rm -rf "$DEMO_DIR/out-$1"
+    mv "$DEMO_DIR/out" "$DEMO_DIR/out-$1"
+    mkdir "$DEMO_DIR/out"
 }
 
 compare() { # what is compared, then the folder with the other results
@@ -135,13 +142,15 @@ say "starting a private containerd"
 if [ -n "$two_nodes" ]; then
     say "on two nodes: extract-frames and process-frames on the edge, the others in the cloud"
     run_with two-nodes
-    rm -rf "$DEMO_DIR/out-two-nodes"
-    mv "$DEMO_DIR/out" "$DEMO_DIR/out-two-nodes"
-    mkdir "$DEMO_DIR/out"
+    keep two-nodes
+    say "the same on nodes that reach only Redis, not each other"
+    run_with two-nodes --apart
+    keep apart
     say "on one node"
 fi
 run_with with
 show_results
 [ -z "$two_nodes" ] || compare "two nodes against one" "$DEMO_DIR/out-two-nodes"
+[ -z "$two_nodes" ] || compare "two nodes over Redis against one" "$DEMO_DIR/out-apart"
 run_in_sequence
 compare "in parallel against one call after the other" "$DEMO_DIR/out-sequential"

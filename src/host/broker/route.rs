@@ -133,14 +133,14 @@ impl Resolver {
         }
     }
 
-    /// The reason, with the path that the call takes.
+    /// The reason, with the path that the call takes. Connects, as the call would. Blocks.
     fn with_path(&self, reason: String, candidates: &[&Location]) -> String {
         // An announcement names no node: its path is known when an instance has started.
         let first = candidates.iter().find(|location| !location.node.is_empty());
         let Some((network, first)) = self.network.as_ref().zip(first) else { return reason };
-        match network.why_not_direct(first) {
-            None => format!("{reason}, directly"),
-            Some(why) => format!("{reason}, over Redis: {why}"),
+        match tokio::runtime::Handle::current().block_on(network.probe(first)) {
+            Ok(()) => format!("{reason}, directly"),
+            Err(why) => format!("{reason}, over Redis: {why}"),
         }
     }
 

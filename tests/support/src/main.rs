@@ -82,6 +82,9 @@ enum Verb {
     TwoNodes {
         #[command(flatten)]
         fixture: BedArguments,
+        /// The nodes do not reach each other: their calls go over Redis.
+        #[arg(long)]
+        apart: bool,
         /// The command.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
@@ -160,7 +163,7 @@ fn main() -> Result<ExitCode> {
             fs::write(&out, module).with_context(|| format!("cannot write {}", out.display()))?;
         }
         Verb::With { fixture, command } => return with(fixture, &command),
-        Verb::TwoNodes { fixture, command } => return two_nodes(fixture, &command),
+        Verb::TwoNodes { fixture, apart, command } => return two_nodes(fixture, apart, &command),
         Verb::Guard { fixture, extras } => {
             let (version, programs) = fixture.resolve()?;
             guard::serve(version, &programs, extras)?;
@@ -179,11 +182,14 @@ fn with(fixture: BedArguments, command: &[String]) -> Result<ExitCode> {
     code
 }
 
-fn two_nodes(fixture: BedArguments, command: &[String]) -> Result<ExitCode> {
+fn two_nodes(fixture: BedArguments, apart: bool, command: &[String]) -> Result<ExitCode> {
     let (version, programs) = fixture.resolve()?;
     guard::outlive_terminal_signals()?;
     let edge = Containerd::start_linked(version, &programs)?;
     let cloud = Containerd::start_linked(version, &programs)?;
+    if !apart {
+        nodes::join([&edge, &cloud]);
+    }
     let redis = nodes::server(&[&edge, &cloud]);
     for (node, name) in [(&edge, "edge"), (&cloud, "cloud")] {
         nodes::configure(node.ready(), name, &redis, "info");

@@ -58,13 +58,7 @@ impl Nodes {
     pub fn joined(shim: &str, name: &str) -> Self {
         static JOINED: Once = Once::new();
         let nodes = Self::new(shim, name);
-        JOINED.call_once(|| {
-            let [one, other] = [&nodes.edge, &nodes.cloud].map(|scene| {
-                let link = scene.containerd.ready().link.as_ref();
-                (link.expect("a fixture with a cable"), scene.containerd.guard_pid())
-            });
-            Link::join([one, other]);
-        });
+        JOINED.call_once(|| join([nodes.edge.containerd, nodes.cloud.containerd]));
         nodes
     }
 
@@ -94,6 +88,16 @@ fn containerd(index: usize, programs: &Path) -> &'static Containerd {
         Containerd::start_linked(ContainerdVersion::V1_6, programs)
             .unwrap_or_else(|error| panic!("{error:#}"))
     })
+}
+
+/// Has two nodes reach each other.
+///
+/// # Panics
+/// When `ip` refuses.
+pub fn join(nodes: [&Containerd; 2]) {
+    Link::join(nodes.map(|node| {
+        (node.ready().link.as_ref().expect("a fixture with a cable"), node.guard_pid())
+    }));
 }
 
 /// A server that only the two nodes reach: it listens at the machine's end of their cables.
