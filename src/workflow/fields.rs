@@ -7,6 +7,7 @@ pub mod services;
 mod triggers;
 
 use cwasi_config::Engine;
+use cwasi_config::annotations::Protocol;
 
 pub use cluster::{INGRESS, SCALE, SERVICE};
 pub use placement::PLACEMENT;
@@ -258,6 +259,12 @@ pub const FUNCTION: &[Field] = &[
         Text,
         Annotation("cwasi.http"),
         "HTTP: `gateway` (clients of the node's gateway), a port of the container such as `8080`, or both; none",
+    ),
+    Field::new(
+        "protocol",
+        Choice(&[Protocol::Http.name(), Protocol::Openwhisk.name()]),
+        Annotation("cwasi.protocol"),
+        "what clients of its port speak: `http`, or `openwhisk`, the action protocol of OpenWhisk; `http`",
     ),
     Field::new(
         "triggers",

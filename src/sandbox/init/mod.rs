@@ -11,7 +11,7 @@ mod pool;
 mod primary;
 mod queue;
 mod secondary;
-mod signals;
+pub(crate) mod signals;
 
 use std::io;
 use std::os::fd::OwnedFd;
