@@ -6,7 +6,7 @@
 //! Invariants: every response is a JSON object of known length. Bodies are bounded, and one `/init` runs at a time.
 //! A client that goes away gives up its activation, but not an initialization.
 //!
-//! - `messages`: the bodies of requests; `json`: their members.
+//! - [`messages`]: the bodies of requests; [`json`]: their members.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::caller::{HostCall, HostCaller};
 use cwasi_coordinator::delivered::Delivery;
 use cwasi_modes::{CallError, Payload};
 
-mod json;
-mod messages;
+pub mod json;
+pub mod messages;
 
 use json::check_object;
 use messages::{Activation, MessageError, activation, init, time_left};

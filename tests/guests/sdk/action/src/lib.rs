@@ -28,6 +28,11 @@ fn act(parameters: Value) -> Result<Value, String> {
         }
         "text" => Ok(json!("no object")),
         "nothing" => Ok(json!({})),
+        "read" => {
+            let path = parameters["path"].as_str().unwrap_or_default();
+            let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+            Ok(json!({ "text": text }))
+        }
         "fail" => Err("the action failed".to_owned()),
         "trap" => panic!("the action trapped"),
         "spin" => loop {
