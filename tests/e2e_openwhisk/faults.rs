@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-use crate::fixture::{Action, base64, guest, module, payload, post, scene, scene_on};
+use crate::fixture::{Action, PORT, base64, guest, module, payload, post, scene, scene_on};
 
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
@@ -94,7 +94,7 @@ fn activations_that_fail_leave_the_action_as_it_was() {
     works();
     let pid = action.pid;
     let spinning =
-        std::thread::spawn(move || post(pid, "/run", r#"{"value": {"do": "spin"}}"#.into()));
+        std::thread::spawn(move || post(pid, PORT, "/run", r#"{"value": {"do": "spin"}}"#.into()));
     let busy = wait_for("the worker that spins", || {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         let is_busy = |worker: &&str| {
@@ -167,6 +167,11 @@ fn an_action_that_waits_for_its_code_ends_as_any_other() {
     let scene = scene("whisk-ends");
     let action = Action::empty(&scene, "waits");
     scene.kill("waits", "TERM");
+    let outcome = action.running.finish().unwrap();
+    assert_eq!((outcome.code, outcome.text()), (128 + Signal::SIGTERM as i32, String::new()));
+    let action = Action::empty(&scene, "has-code");
+    action.init_code(&module(), "main");
+    scene.kill("has-code", "TERM");
     let outcome = action.running.finish().unwrap();
     assert_eq!((outcome.code, outcome.text()), (128 + Signal::SIGTERM as i32, String::new()));
     let run = scene.guest("no-port", "action").annotation("cwasi.role", "secondary");

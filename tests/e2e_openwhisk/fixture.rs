@@ -22,7 +22,7 @@ pub const PORT: u16 = 8080;
 /// The line that ends an activation.
 pub const END: &str = "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX";
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+pub const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
 pub fn scene(name: &str) -> Scene {
     Scene::new(SHIM, name)
@@ -79,7 +79,8 @@ impl<'a> Action<'a> {
 
     pub fn start(scene: &'a Scene, id: &'a str, run: Run) -> Self {
         let run = run.annotation("cwasi.role", "secondary").annotation("cwasi.http", "8080");
-        let run = run.annotation("cwasi.protocol", "openwhisk");
+        let run =
+            run.annotation("cwasi.protocol", "openwhisk").annotation("cwasi.allow", "gateway");
         let mut running = run.spawn(scene.containerd).unwrap();
         let is_running = wait_for("the action", || {
             let is_running = scene.status(id).is_some_and(|status| status == "RUNNING");
@@ -94,12 +95,12 @@ impl<'a> Action<'a> {
 
     /// The response to a request: its status and its body, which is a JSON object of known length.
     pub fn post(&self, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
-        post(self.pid, path, body.into())
+        post(self.pid, PORT, path, body.into())
     }
 
     /// The response to a request that announces so many bytes and sends none.
     pub fn announce(&self, path: &str, bytes: u64) -> (u16, Value) {
-        let mut stream = connect(self.pid);
+        let mut stream = connect(self.pid, PORT);
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: action\r\ncontent-length: {bytes}\r\nconnection: close"
         );
@@ -150,18 +151,18 @@ pub fn payload(code: &str, main: &str) -> Value {
     json!({ "name": "dummyAction", "main": main, "code": code, "binary": true })
 }
 
-fn connect(pid: i32) -> TcpStream {
+fn connect(pid: i32, port: u16) -> TcpStream {
     let namespace = File::open(format!("/proc/{pid}/ns/net")).unwrap();
     // A namespace belongs to a thread.
     let connecting = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap()
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap()
     });
     connecting.join().unwrap()
 }
 
-pub fn post(pid: i32, path: &str, body: Bytes) -> (u16, Value) {
-    let stream = connect(pid);
+pub fn post(pid: i32, port: u16, path: &str, body: Bytes) -> (u16, Value) {
+    let stream = connect(pid, port);
     stream.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let answered = async {

@@ -9,8 +9,7 @@ use cwasi::action::{Value, json, property};
 /// Variables that come with the container or with `/init`.
 const VARIABLES: [&str; 6] = ["ARRAY", "OBJECT", "STRING", "NUMBER", "BOOL", "NULL"];
 /// Properties of an activation.
-const PROPERTIES: [&str; 5] =
-    ["api_key", "namespace", "action_name", "activation_id", "deadline"];
+const PROPERTIES: [&str; 5] = ["api_key", "namespace", "action_name", "activation_id", "deadline"];
 
 #[cwasi::action]
 fn act(parameters: Value) -> Result<Value, String> {
@@ -38,9 +37,7 @@ fn act(parameters: Value) -> Result<Value, String> {
         "spin" => loop {
             std::hint::black_box(0);
         },
-        "variables" => {
-            Ok(VARIABLES.iter().map(|name| (*name, json!(var(name).ok()))).collect())
-        }
+        "variables" => Ok(VARIABLES.iter().map(|name| (*name, json!(var(name).ok()))).collect()),
         "properties" => {
             let properties = PROPERTIES.iter().map(|name| (*name, json!(property(name))));
             let host = ("api_host", json!(var("__OW_API_HOST").ok()));
