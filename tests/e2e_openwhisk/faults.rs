@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Cursor, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use cwasi_config::Engine;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{GUESTS, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -132,6 +133,25 @@ fn code_comes_as_a_component_and_to_containers_of_other_users() {
             assert_eq!(action.run(&parameters), (200, parameters), "{id}");
         }
         assert_eq!(action.output().ends, (3, 3), "{id}");
+    }
+}
+
+#[test]
+fn code_runs_in_the_engine_of_the_container() {
+    let scene = scene("whisk-engines");
+    for engine in Engine::ALL {
+        let id = engine.name();
+        let run = scene.image(GUESTS, id).args(["none"]).annotation("cwasi.engine", id);
+        let action = Action::start(&scene, id, run);
+        if engine != Engine::Wasmtime {
+            let component = base64(&guest("wasm32-wasip2", "component_server.wasm"));
+            refused(&action.init(&payload(&component, "main")), 502, "engine");
+        }
+        action.init_code(&module(), "main");
+        for number in 0..3 {
+            let parameters = json!({ "number": number });
+            assert_eq!(action.run(&parameters), (200, parameters), "{engine}");
+        }
     }
 }
 
