@@ -176,6 +176,8 @@ pub mod context_key {
     pub const HTTP_HEADER: &str = "http.header.";
     /// `context_set` only: status of the HTTP response, three digits.
     pub const HTTP_STATUS: &str = "http.status";
+    /// Before a property of an OpenWhisk activation, such as `activation_id`: its value; empty if there is none.
+    pub const OPENWHISK: &str = "openwhisk.";
 }
 
 /// Levels of `log`.

@@ -4,7 +4,7 @@
 //! - [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`cluster`]: Kubernetes' API, and this command on nodes of a cluster.
-//! - [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in.
+//! - [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in; [`openwhisk`]: actions by HTTP.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
 //! - [`output`]: prints; [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C; `keys`: other keys.
 //!
@@ -29,6 +29,7 @@ pub mod interrupt;
 mod keys;
 pub mod metrics;
 pub mod module;
+pub mod openwhisk;
 pub mod output;
 pub mod registry;
 pub mod table;

@@ -25,7 +25,7 @@ pub struct Context {
     pub tracestate: String,
     /// Id of the workflow's run; `None` outside an invocation.
     pub run: Option<RunId>,
-    /// Keys that begin with `http.` and their values, if the call came by HTTP.
+    /// Keys that begin with `http.` or `openwhisk.` and their values, if the call came by HTTP.
     pub metadata: Vec<(String, String)>,
 }
 
@@ -46,6 +46,7 @@ impl Context {
             keys::HTTP_HEADERS => self.header_names(),
             keys::HTTP_METHOD | keys::HTTP_PATH | keys::HTTP_QUERY => self.metadata(key),
             _ if key.starts_with(keys::HTTP_HEADER) => self.metadata(key),
+            _ if key.starts_with(keys::OPENWHISK) => self.metadata(key),
             _ => return None,
         })
     }

@@ -25,8 +25,8 @@ mod tests;
 pub use error::AnnotationError;
 use pods::{Values, is_ours, own_values};
 use readers::{
-    allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, role,
-    small, trace,
+    allow, fan_in_parts, http, isolation, memory, milliseconds, mode, network, partial, protocol,
+    role, small, trace,
 };
 
 /// Most workers of one function.
@@ -59,7 +59,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 24] = [
+pub const KEYS: [&str; 25] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -79,6 +79,7 @@ pub const KEYS: [&str; 24] = [
     "cwasi.memory",
     "cwasi.network",
     "cwasi.http",
+    PROTOCOL,
     TRIGGERS,
     FAN_IN,
     FAN_IN_TIMEOUT,
@@ -87,9 +88,10 @@ pub const KEYS: [&str; 24] = [
 ];
 
 /// Keys for secondaries only.
-const SECONDARY_ONLY: [&str; 10] = [
+const SECONDARY_ONLY: [&str; 11] = [
     "cwasi.allow",
     "cwasi.http",
+    PROTOCOL,
     TRIGGERS,
     "cwasi.concurrency",
     "cwasi.queue",
@@ -100,6 +102,7 @@ const SECONDARY_ONLY: [&str; 10] = [
     "cwasi.idle",
 ];
 
+const PROTOCOL: &str = "cwasi.protocol";
 const TRIGGERS: &str = "cwasi.triggers";
 const FAN_IN: &str = "cwasi.fan-in";
 const FAN_IN_TIMEOUT: &str = "cwasi.fan-in.timeout";
@@ -112,6 +115,27 @@ pub struct HttpExposure {
     pub gateway: bool,
     /// On this port of its container's network namespace.
     pub port: Option<u16>,
+}
+
+/// What HTTP clients of a function's port speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The body of a request is the payload.
+    #[default]
+    Http,
+    /// The action protocol of OpenWhisk: `POST /init` once, then `POST /run`.
+    Openwhisk,
+}
+
+impl Protocol {
+    /// Its spelling in `cwasi.protocol`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Openwhisk => "openwhisk",
+        }
+    }
 }
 
 /// The parsed annotations of one container.
@@ -148,6 +172,8 @@ pub struct FunctionSpec {
     pub network: Vec<EgressEntry>,
     /// How HTTP clients reach it.
     pub http: HttpExposure,
+    /// What the clients of its port speak.
+    pub protocol: Protocol,
     /// What runs it besides calls.
     pub triggers: Vec<Trigger>,
     /// Exit after this many requests; 0 = never.
@@ -192,6 +218,7 @@ impl Default for FunctionSpec {
             memory: None,
             network: Vec::new(),
             http: HttpExposure::default(),
+            protocol: Protocol::default(),
             triggers: Vec::new(),
             max_requests: 0,
             idle: None,
@@ -263,6 +290,7 @@ impl FunctionSpec {
             "cwasi.memory" => self.memory = Some(memory(value)?),
             "cwasi.network" => self.network = network(value)?,
             "cwasi.http" => self.http = http(value)?,
+            PROTOCOL => self.protocol = protocol(value)?,
             TRIGGERS => self.triggers = Trigger::list(value)?,
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
             "cwasi.idle" => self.idle = Some(values::duration(value)?),
@@ -312,6 +340,14 @@ impl FunctionSpec {
         if values.contains_key(TRIGGERS) && values.contains_key(FAN_IN) {
             problems
                 .push(format!("{TRIGGERS} contradicts {FAN_IN}: a trigger's message has no group"));
+        }
+        if self.protocol == Protocol::Openwhisk && self.http.port.is_none() {
+            problems.push(format!("{PROTOCOL}=openwhisk needs a port, such as cwasi.http=8080"));
+        }
+        if self.protocol == Protocol::Openwhisk && values.contains_key(FAN_IN) {
+            problems.push(format!(
+                "{PROTOCOL}=openwhisk contradicts {FAN_IN}: an activation has no group"
+            ));
         }
         let secondary =
             self.role == Role::Secondary || values.get("cwasi.secondary.function") == Some(&"true");

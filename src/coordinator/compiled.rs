@@ -1,6 +1,7 @@
 //! Native code of a function and of its embedded modules. Runs in the shim daemon.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::aot::{AotCache, Artifact, CompileChild, EntryInUse};
@@ -29,6 +30,26 @@ pub(super) struct CompiledFunction {
     pub(super) was_compiled: bool,
     /// The cache's entries of all these modules.
     pub(super) in_use: Vec<Arc<EntryInUse>>,
+}
+
+/// What a sandbox is told about its code.
+#[derive(Debug, Default)]
+pub(super) struct LaunchCode {
+    /// Native code of the function's own module; empty if it comes later.
+    pub(super) artifact: PathBuf,
+    pub(super) digest: String,
+    /// As in [`CompiledFunction`].
+    pub(super) embedded: Vec<EmbeddedModule>,
+    pub(super) not_embedded: BTreeMap<String, String>,
+    pub(super) opens_files: bool,
+}
+
+impl From<CompiledFunction> for LaunchCode {
+    fn from(compiled: CompiledFunction) -> Self {
+        let CompiledFunction { artifact, digest, embedded, not_embedded, opens_files, .. } =
+            compiled;
+        Self { artifact: artifact.path, digest, embedded, not_embedded, opens_files }
+    }
 }
 
 /// Compiles modules that are not in the cache, all for the engine of `root`. `origin` names `root` in messages.

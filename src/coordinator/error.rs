@@ -83,6 +83,9 @@ pub enum PlanError {
         /// Modules that the image offers.
         image: String,
     },
+    /// What waits for its code gets none.
+    #[error("there is no code: /init has none, and the container's command is no module")]
+    NoCode,
     #[error("{path} cannot be read: {source}", path = path.display())]
     File {
         path: PathBuf,

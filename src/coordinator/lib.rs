@@ -7,6 +7,7 @@
 //! - [`bundle`]: the OCI configuration; `locate`: where the module is; `mount_points`: where its mounts
 //!   lead; `compiled`: its native code.
 //! - [`module`]: checks of untrusted modules; [`component`]: of components.
+//! - [`delivered`]: code that comes after a container's start.
 //! - [`embedding`]: modules for the function's VM; [`trust`]: which of them are trusted; `toolchain`: imports that no
 //!   module provides.
 //! - [`home`]: the function that leads the engine back into a caller.
@@ -25,6 +26,7 @@ mod compile_queue;
 mod compile_slots;
 mod compiled;
 pub mod component;
+pub mod delivered;
 pub mod embedding;
 mod error;
 pub mod fingerprint;

@@ -9,8 +9,9 @@ use oci_spec::runtime::Spec;
 
 use super::aot::{AotCache, CompileChild, EntryInUse};
 use super::bundle::{self, function_name, function_spec, load_spec};
-use super::compiled::{CompiledFunction, compile};
+use super::compiled::{LaunchCode, compile};
 use super::component;
+use super::delivered::{self, Delivery};
 use super::embedding::{NodeSettings, discover};
 use super::error::PlanError;
 use super::images::ImageStore;
@@ -20,12 +21,16 @@ use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
 use super::triggers::TriggerPolicy;
-use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN, RUN_FUNCTION};
 use cwasi_config::Engine;
-use cwasi_config::annotations::FunctionSpec;
+use cwasi_config::annotations::{FunctionSpec, Protocol};
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::trace::{SampleRatio, TraceStart};
+
+mod awaited;
+mod entry;
+
+use entry::{doubt, entry};
 
 /// A container's facts before it is planned.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +46,8 @@ pub struct PlanRequest<'a> {
     pub instance: &'a str,
     /// Path of its receiver.
     pub socket: &'a Path,
+    /// What has come since its start; `None` before it.
+    pub delivery: Option<&'a Delivery>,
 }
 
 /// The plan of a container.
@@ -107,10 +114,11 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     ) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
         let mut annotations = function_spec(&spec)?;
-        let Some(mut found) =
-            find_module(&self.images, &spec, request.rootfs, request.container).await?
-        else {
-            return native(&spec, &annotations);
+        let Some(mut found) = self.find(request, &spec).await? else {
+            return match annotations.protocol {
+                Protocol::Http => native(&spec, &annotations),
+                Protocol::Openwhisk => self.awaited(request, &spec, annotations),
+            };
         };
         mount_points::check(&spec, request.rootfs)?;
         let module = module_to_run(&mut found, annotations.is_library)?;
@@ -167,12 +175,49 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
         let record =
             (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
-        let unsaid = TraceStart { sample: self.sample, ..TraceStart::UNSAMPLED };
-        annotations.trace.get_or_insert(unsaid);
+        self.begin_traces(&mut annotations);
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
-        let launch = launch(request, &spec, annotations, identity, entry, compiled);
+        let launch = launch(request, &spec, annotations, identity, entry, compiled.into());
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
+    }
+
+    /// The plan of a container without a module, which waits for it.
+    fn awaited(
+        &self,
+        request: &PlanRequest<'_>,
+        spec: &Spec,
+        mut annotations: FunctionSpec,
+    ) -> Result<Plan, PlanError> {
+        let engine = annotations.engine.unwrap_or(self.engine);
+        self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
+        self.begin_traces(&mut annotations);
+        let plan = awaited::plan(request, spec, annotations, engine)?;
+        if let Some(record) = &plan.record {
+            self.triggers.check(&record.identity, &record.triggers)?;
+        }
+        Ok(plan)
+    }
+
+    /// The module that has come since the start, or that of the container; `None` for a native container.
+    async fn find(
+        &self,
+        request: &PlanRequest<'_>,
+        spec: &Spec,
+    ) -> Result<Option<LocatedModule>, PlanError> {
+        let delivery = request.delivery;
+        let found = match delivery.and_then(|delivery| delivery.module.clone()) {
+            Some(bytes) => Some(awaited::located(spec, bytes)?),
+            None => find_module(&self.images, spec, request.rootfs, request.container).await?,
+        };
+        let export = delivery.and_then(|delivery| delivery.export.clone());
+        Ok(found.map(|found| LocatedModule { export: export.or(found.export.clone()), ..found }))
+    }
+
+    /// When its traces begin, unless an annotation says it.
+    fn begin_traces(&self, annotations: &mut FunctionSpec) {
+        let unsaid = TraceStart { sample: self.sample, ..TraceStart::UNSAMPLED };
+        annotations.trace.get_or_insert(unsaid);
     }
 }
 
@@ -218,81 +263,6 @@ fn not_passed_on(error: PlanError, annotations: &FunctionSpec) -> PlanError {
     PlanError::NotPassedOn { source: Box::new(error) }
 }
 
-fn entry(
-    module: &CheckedModule,
-    role: Role,
-    named: Option<&str>,
-    origin: &str,
-) -> Result<Entry, PlanError> {
-    use cwasi_abi::export;
-    let missing = |export: &str, hint| PlanError::NoEntry {
-        origin: origin.to_owned(),
-        export: export.to_owned(),
-        hint,
-        exports: match module.exports.as_slice() {
-            [] => "nothing".to_owned(),
-            all => all.join(", "),
-        },
-    };
-    if module.is_component {
-        return component_entry(module, role, named).ok_or_else(|| {
-            let (wanted, hint) = match named {
-                Some(named) => (named, ": a component is called by `handle` or `run`"),
-                None if module.is_reactor() => {
-                    (RUN.name, ": it handles requests, start it with cwasi.role=secondary")
-                }
-                None => (RUN.name, " nor a handler of `cwasi:function`"),
-            };
-            missing(wanted, hint)
-        });
-    }
-    if named.is_none() && role == Role::Secondary && module.is_reactor() {
-        return if module.has_export(export::ALLOC) {
-            Ok(Entry::Reactor)
-        } else {
-            Err(missing(export::ALLOC, ", which a reactor needs"))
-        };
-    }
-    let wanted = named.unwrap_or(export::START);
-    if module.has_export(wanted) {
-        return Ok(Entry::Command { export: wanted.to_owned() });
-    }
-    if role == Role::Primary && module.is_reactor() {
-        return Err(missing(wanted, ": it is a reactor, start it with cwasi.role=secondary"));
-    }
-    Err(missing(wanted, ""))
-}
-
-/// A component's entry: its handler in a secondary, unless `#run` is named or it has none; `None` if it lacks both.
-fn component_entry(module: &CheckedModule, role: Role, named: Option<&str>) -> Option<Entry> {
-    let command = || Entry::Command { export: RUN.name.to_owned() };
-    let handles = role == Role::Secondary && module.is_reactor();
-    match named {
-        None | Some(HANDLE_FUNCTION) if handles => Some(Entry::Reactor),
-        None | Some(RUN_FUNCTION) => module.is_command().then(command),
-        Some(_) => None,
-    }
-}
-
-/// The warning for a module that is both a command and a reactor, when no annotation decides.
-fn doubt(module: &CheckedModule, role: Role, found: &LocatedModule) -> Option<String> {
-    use cwasi_abi::export::{HANDLE, START};
-    if module.is_component || !(module.has_export(START) && module.is_reactor()) {
-        return None;
-    }
-    let LocatedModule { origin, command, .. } = found;
-    Some(match role {
-        Role::Secondary => format!(
-            "{origin} exports both `{START}` and `{HANDLE}`: as a secondary it is a reactor, `{START}` does not run, nor what it \
-             initialises; link it as a reactor, or name {command}#{START} to have it run as a command for each request"
-        ),
-        Role::Primary => format!(
-            "{origin} exports both `{START}` and `{HANDLE}`: as a primary it is a command, `{START}` runs and no request comes to \
-             `{HANDLE}`; start it with cwasi.role=secondary for that, or name {command}#{START} if this is meant"
-        ),
-    })
-}
-
 /// The group whose instances serve each other first; empty for a container alone in its shim.
 fn group(request: &PlanRequest<'_>, annotations: &FunctionSpec) -> String {
     let alone = annotations.pod.is_empty() && annotations.workflow.is_empty();
@@ -322,11 +292,13 @@ fn launch(
     annotations: FunctionSpec,
     identity: Identity,
     entry: Entry,
-    compiled: CompiledFunction,
+    code: LaunchCode,
 ) -> FunctionLaunch {
     let pool_max = pool_max(spec, &annotations);
     let milliseconds = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
+    let more = request.delivery.map_or(&[][..], |delivery| &delivery.env);
+    let awaits_code = annotations.protocol == Protocol::Openwhisk && request.delivery.is_none();
     FunctionLaunch {
         identity,
         group: group(request, &annotations),
@@ -335,18 +307,20 @@ fn launch(
         instance: request.instance.to_owned(),
         role: annotations.role,
         mode: annotations.mode,
-        artifact: compiled.artifact.path,
-        module_digest: compiled.digest,
+        artifact: code.artifact,
+        module_digest: code.digest,
         entry,
         isolation: annotations.isolation,
-        embedded: compiled.embedded,
-        not_embedded: compiled.not_embedded,
+        embedded: code.embedded,
+        not_embedded: code.not_embedded,
         // The shim knows where the output goes.
         log_has_times: false,
         args: bundle::args(spec).to_vec(),
-        env,
+        env: delivered::environment(env, more),
         preopens: bundle::preopens(spec),
-        files: compiled.opens_files.then(|| bundle::files(spec)),
+        // Whether code that comes later opens files is not known when the container is built.
+        files: (awaits_code || code.opens_files).then(|| bundle::files(spec)),
+        awaits_code,
         concurrency: annotations.concurrency,
         queue: annotations.queue,
         timeout_ms: annotations.timeout.map(milliseconds),

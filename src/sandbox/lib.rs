@@ -7,7 +7,7 @@
 //! - [`zygote`]: has the engine loaded and forks a builder for each request of the shim.
 //! - [`builder`]: does one operation on one container, answers the shim and ends; `builder::executor` becomes
 //!   the container's process, native or function.
-//! - `inherited`: what a function's process has from its builder.
+//! - `awaited`: code that comes after the start; `inherited`: what a function's process has from its builder.
 //! - `files`: the directories that guests may open; `host_paths`: where they are without a container.
 //! - [`init`]: pid 1 of a function's container; forks and supervises its workers.
 //! - [`worker`]: runs guest code, one invocation at a time.
@@ -19,6 +19,7 @@
 //!
 //! The shim speaks to them in `wire::control` messages only.
 
+mod awaited;
 pub mod builder;
 mod cause_chain;
 pub mod device_program;

@@ -2,13 +2,16 @@
 //! the OCI configuration it becomes. The reader, the JSON Schema and the table of `docs/workflow.md` are made from it.
 
 mod cluster;
+mod fan_in;
 mod placement;
 pub mod services;
 mod triggers;
 
 use cwasi_config::Engine;
+use cwasi_config::annotations::Protocol;
 
 pub use cluster::{INGRESS, SCALE, SERVICE};
+pub use fan_in::FAN_IN;
 pub use placement::PLACEMENT;
 pub use triggers::{REDIS_TRIGGER, TRIGGER};
 
@@ -260,6 +263,12 @@ pub const FUNCTION: &[Field] = &[
         "HTTP: `gateway` (clients of the node's gateway), a port of the container such as `8080`, or both; none",
     ),
     Field::new(
+        "protocol",
+        Choice(&[Protocol::Http.name(), Protocol::Openwhisk.name()]),
+        Annotation("cwasi.protocol"),
+        "what clients of its port speak: `http`, or `openwhisk`, the action protocol of OpenWhisk; `http`",
+    ),
+    Field::new(
         "triggers",
         Objects(TRIGGER),
         Annotation("cwasi.triggers"),
@@ -310,29 +319,6 @@ pub const MOUNT: &[Field] = &[
         Choice(&["true", "false"]),
         Oci("mounts[].options"),
         "`true` forbids writing; `false`",
-    ),
-];
-
-/// Fields of a fan-in.
-pub const FAN_IN: &[Field] = &[
-    Field::new(
-        "parts",
-        Text,
-        Annotation("cwasi.fan-in"),
-        "parts of a group: 2 to 1024, or `caller` when each call says it",
-    )
-    .required(),
-    Field::new(
-        "timeout",
-        Duration,
-        Annotation("cwasi.fan-in.timeout"),
-        "longest wait of a group after its first part; 30s",
-    ),
-    Field::new(
-        "partial",
-        Choice(&["fail", "deliver"]),
-        Annotation("cwasi.fan-in.partial"),
-        "what becomes of an incomplete group: `fail` or `deliver`; `fail`",
     ),
 ];
 

@@ -19,6 +19,8 @@ use crate::{Additions, Embedded, Function, NodeSpec, Role, Source, Workflow};
 
 /// The annotation that others of a fan-in need.
 const FAN_IN: &str = "cwasi.fan-in";
+/// An annotation that needs a port.
+const PROTOCOL: &str = "cwasi.protocol";
 /// Most functions of one workflow.
 const FUNCTIONS_MAX: usize = 256;
 /// Keys of Kubernetes' metadata that are not read.

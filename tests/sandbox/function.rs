@@ -47,6 +47,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         isolation: cwasi_wire::control::Isolation::Request,
         embedded: Vec::new(),
         not_embedded: std::collections::BTreeMap::new(),
+        awaits_code: false,
         log_has_times: false,
         args: vec!["f".into()],
         env: Vec::new(),

@@ -20,6 +20,7 @@ mod log_printer;
 mod logs;
 mod man;
 mod metrics;
+mod openwhisk;
 mod ps;
 mod rm;
 mod run;
@@ -103,6 +104,8 @@ pub enum Verb {
     Completions(completions::Completions),
     /// Serve functions to HTTP clients
     Gateway(Box<gateway::Gateway>),
+    /// Run actions of OpenWhisk and WOW for HTTP clients of this host, without containers
+    Openwhisk(openwhisk::Openwhisk),
     /// Serve a page about the functions of this node
     Dashboard(dashboard::Dashboard),
     /// Print or serve metrics for Prometheus
@@ -136,6 +139,7 @@ pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Fail
         Verb::Doctor(arguments) => arguments.run(&global).await,
         Verb::Completions(arguments) => arguments.run(&global),
         Verb::Gateway(arguments) => arguments.run(&global).await,
+        Verb::Openwhisk(arguments) => arguments.run(&global).await,
         Verb::Dashboard(arguments) => arguments.run(&global).await,
         Verb::Metrics(arguments) => arguments.run(&global).await,
         Verb::Man(arguments) => arguments.run(&global),

@@ -1,6 +1,7 @@
 //! Functions as processes of this user, for `cwasi run --local`: a daemon of this command instead of containerd, below
 //! a folder that is removed at the end. Compiled modules stay in the user's cache.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io;
@@ -24,11 +25,13 @@ use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::output;
 use cwasi_workflow::services::Service;
-use cwasi_workflow::{Embedded, Function, Role, Source, Workflow};
+use cwasi_workflow::{Embedded, Function, Mount, Role, Source, Workflow};
 
 /// What the user has to know, once for each run.
 const NOTICE: &str = "cwasi: --local: functions run as processes of this user, without containers; their isolation is \
                       weaker than on containerd";
+/// Folder of the images of functions without a workflow.
+const ACTIONS: &str = "actions";
 /// Beginning of the state folder's name.
 const PREFIX: &str = "cwasi-local-";
 /// The user's traces and the like, below the folder for state.
@@ -52,6 +55,14 @@ impl LocalNode {
     /// When a field needs containerd, no folder can be made, or the daemon does not start.
     pub async fn start(workflow: &Workflow, namespace: &str) -> Result<Self, Failure> {
         check(workflow)?;
+        Self::bare(&workflow.name, namespace).await
+    }
+
+    /// The same for functions that are no workflow's, which share the daemon of this name.
+    ///
+    /// # Errors
+    /// When no folder can be made, or the daemon does not start.
+    pub async fn bare(name: &str, namespace: &str) -> Result<Self, Failure> {
         output::note(NOTICE);
         if !file_access::is_supported() {
             output::note(
@@ -61,10 +72,51 @@ impl LocalNode {
         let folder = state_folder().context("a folder for the functions' state cannot be made")?;
         let (config, file) = configuration(folder.path())?;
         let store = FolderStore::below(folder.path());
-        let annotations = [("cwasi.workflow".to_owned(), workflow.name.clone())].into();
+        let annotations = [("cwasi.workflow".to_owned(), name.to_owned())].into();
         let group = group_id(namespace, "", &annotations);
         let daemon = LocalDaemon::start(&config, namespace, &group, file.as_deref()).await?;
         Ok(Self { config, namespace: namespace.to_owned(), store, daemon, _folder: folder })
+    }
+
+    /// Starts a function without a workflow; its container is named as it is.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn start_action(
+        &self,
+        action: &LocalAction<'_>,
+        stdio: &Stdio,
+    ) -> Result<(), Failure> {
+        let LocalAction { id, module, export, env, mounts, annotations } = *action;
+        let command = format!("/{id}.wasm");
+        let spec = oci::spec(&FunctionSpec {
+            cgroup: None,
+            command: export.map_or(command.clone(), |export| format!("{command}#{export}")),
+            image_env: Vec::new(),
+            working_dir: "/".into(),
+            args: &[],
+            env,
+            network: Network::Host,
+            mounts,
+            annotations,
+        })?;
+        let plan = ProcessPlan { spec, image: format!("{ACTIONS}/{id}"), command };
+        write(&self.store.image(&plan.image), module)?;
+        self.create(id, &plan, stdio).await?;
+        self.start(id).await
+    }
+
+    /// Ends such a function and removes its files.
+    ///
+    /// # Errors
+    /// When it survives, or a file cannot be removed.
+    pub async fn remove_action(&self, id: &str) -> Result<(), Failure> {
+        self.remove(id).await?;
+        let bundle = self.store.bundle(id);
+        if bundle.exists() {
+            fs::remove_dir_all(bundle)?;
+        }
+        Ok(())
     }
 
     /// Ends the daemon and removes the folder. The spans of the run are kept for `cwasi trace`.
@@ -75,6 +127,19 @@ impl LocalNode {
             output::note(format_args!("cwasi: the trace of this run is not kept: {error}"));
         }
     }
+}
+
+/// A function without a workflow.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalAction<'a> {
+    /// Its name, and that of its container.
+    pub id: &'a str,
+    pub module: &'a [u8],
+    /// The export that runs; `None` = as the module says.
+    pub export: Option<&'a str>,
+    pub env: &'a [(String, String)],
+    pub mounts: &'a [Mount],
+    pub annotations: &'a BTreeMap<String, String>,
 }
 
 /// A function that can be created.

@@ -45,7 +45,7 @@ pub use self::containers::container_id;
 pub(crate) use self::containers::image_of;
 use self::display::Display;
 use self::input::Input;
-pub use self::local::{LocalNode, user_state};
+pub use self::local::{LocalAction, LocalNode, user_state};
 pub use self::node::Node;
 use self::phases::RunPhases;
 use self::platform::{FunctionImage, Platform};

@@ -12,6 +12,7 @@ mod host_calls;
 mod interrupts;
 mod local;
 mod metrics;
+mod openwhisk;
 mod outputs;
 mod registry;
 mod scene;

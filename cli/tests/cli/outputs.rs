@@ -46,7 +46,7 @@ const ROWS: &[(&str, &str)] = &[
     ("rm", "--workflow hello"),
 ];
 /// They print nothing on stdout.
-const SILENT: [&str; 3] = ["dashboard", "gateway", "man"];
+const SILENT: [&str; 4] = ["dashboard", "gateway", "man", "openwhisk"];
 
 /// A stdout that takes nothing.
 #[derive(Clone, Copy, Debug)]

@@ -277,6 +277,18 @@ const VERBS: &[Verb] = &[
         on_empty_node: &[],
     },
     Verb {
+        name: "openwhisk",
+        arguments: "--listen 127.0.0.1:0",
+        without_containerd: None,
+        configured: true,
+        wrong: &[
+            ("--listen here", (2, "invalid socket address")),
+            ("--listen 192.0.2.1:80", (77, "listen on a loopback address")),
+            ("--json", (2, "cannot be used with --json")),
+        ],
+        on_empty_node: &[],
+    },
+    Verb {
         name: "dashboard",
         arguments: "--listen 192.0.2.1:80",
         without_containerd: Some((2, "ssh -L")),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cwasi_abi::PARTS_MAX;
 
-use super::{FAN_IN_MIN, HttpExposure, MEMORY_MAX, MEMORY_MIN};
+use super::{FAN_IN_MIN, HttpExposure, MEMORY_MAX, MEMORY_MIN, Protocol};
 use crate::values;
 use cwasi_wire::control::{Isolation, ModeHint, Partial, Role};
 use cwasi_wire::egress::{ENTRIES_MAX, EgressEntry};
@@ -34,6 +34,12 @@ pub(super) fn mode(value: &str) -> Result<ModeHint, String> {
         "embedded" => Ok(ModeHint::Embedded),
         _ => Err("must be auto, embedded, local or networked".to_owned()),
     }
+}
+
+pub(super) fn protocol(value: &str) -> Result<Protocol, String> {
+    let all = [Protocol::Http, Protocol::Openwhisk];
+    let found = all.into_iter().find(|protocol| protocol.name() == value);
+    found.ok_or_else(|| "must be http or openwhisk".to_owned())
 }
 
 /// Parts of a group; 0 = each call gives the number.

@@ -241,6 +241,27 @@ fn http_is_the_gateway_a_port_or_both() {
 }
 
 #[test]
+fn openwhisk_needs_a_port_of_a_secondary() {
+    let whisk = ("cwasi.protocol", "openwhisk");
+    let secondary = ("cwasi.role", "secondary");
+    let spec = parse(&[secondary, ("cwasi.http", "8080"), whisk]).unwrap();
+    assert_eq!(spec.protocol, Protocol::Openwhisk);
+    assert_eq!(parse(&[secondary, ("cwasi.protocol", "http")]).unwrap().protocol, Protocol::Http);
+    for (pairs, says) in [
+        (&[secondary, whisk][..], "needs a port, such as cwasi.http=8080"),
+        (&[secondary, ("cwasi.http", "gateway"), whisk], "needs a port, such as cwasi.http=8080"),
+        (&[secondary, ("cwasi.http", "80"), (FAN_IN, "2"), whisk], "contradicts cwasi.fan-in"),
+        (&[secondary, ("cwasi.protocol", "grpc")], "must be http or openwhisk"),
+    ] {
+        let found = problems(pairs);
+        assert!(found.len() == 1 && found[0].contains(says), "{found:?}");
+    }
+    assert!(
+        problems(&[whisk]).iter().any(|problem| problem.contains("needs cwasi.role=secondary"))
+    );
+}
+
+#[test]
 fn triggers_are_a_secondarys_and_no_fan_ins() {
     let value = "redis-stream:n:orders, redis-channel:n:alarms";
     let spec = parse(&[("cwasi.role", "secondary"), (TRIGGERS, value)]).unwrap();

@@ -105,6 +105,7 @@ async fn planned_module(
         group: "g",
         instance: "i",
         socket: Path::new("/s"),
+        delivery: None,
     };
     let plan = coordinator.plan(&request, &Silent).await;
     (plan, coordinator.compiler.compiled.into_inner().unwrap())

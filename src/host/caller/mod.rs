@@ -92,7 +92,7 @@ pub struct HostCall<'a> {
     pub trace: TraceHeaders<'a>,
     /// Records a trace of this call, whatever the configuration says.
     pub recorded: bool,
-    /// What the function reads by `context_get`: keys that begin with `http.`, see [`cwasi_abi::context_key`].
+    /// What the function reads by `context_get`: keys that begin with `http.` or `openwhisk.`, see [`cwasi_abi::context_key`].
     pub metadata: Vec<Metadata>,
 }
 

@@ -303,12 +303,5 @@ pub fn accepted(id: CallId, text: &str) -> Response<ResponseBody> {
 
 /// The response to a body that was not received.
 fn refused(error: &BodyError) -> Response<ResponseBody> {
-    let status = match error {
-        BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        BodyError::Slow => StatusCode::REQUEST_TIMEOUT,
-        BodyError::Broken(_) => StatusCode::BAD_REQUEST,
-        BodyError::NoMemory => StatusCode::TOO_MANY_REQUESTS,
-        BodyError::Segment(_) => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    sentence(status, &error.to_string())
+    sentence(error.status(), &error.to_string())
 }

@@ -6,6 +6,7 @@
 //!
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
+//! - [`openwhisk`]: the same port for OpenWhisk's action protocol.
 //! - [`server`]: accepts clients, within the slots of [`connections`]. [`port`]: `cwasi.http=PORT`. `stall`: clients
 //!   that stop reading. `strict`: refuses heads that hyper accepts.
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub mod connections;
 pub mod front;
 pub mod metadata;
+pub mod openwhisk;
 pub mod port;
 mod request_body;
 pub mod response_body;

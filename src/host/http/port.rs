@@ -16,11 +16,10 @@ use tokio::sync::oneshot;
 
 use super::HttpLimits;
 use super::front::FunctionFront;
+use super::openwhisk::{ActionHost, ActionService};
 use super::response_body::ResponseBody;
 use super::server::{HttpServer, Service};
-use crate::broker::Resolver;
-use crate::caller::{HostCaller, Tracer};
-use crate::metrics::Metrics;
+use crate::caller::HostCaller;
 use cwasi_coordinator::registry::Record;
 
 /// Most requests to one instance at a time.
@@ -46,10 +45,30 @@ impl ServedPort {
         pid: Option<i32>,
         port: u16,
         record: &Record,
-        resolver: Resolver,
-        tracer: Tracer,
-        metrics: Metrics,
+        caller: HostCaller,
     ) -> io::Result<Self> {
+        let front = FunctionFront::new(caller, limits());
+        let service = PortService { front, function: record.identity.function.clone() };
+        Self::serve(pid, port, service).await
+    }
+
+    /// The same for an instance that is an action of OpenWhisk, which `host` starts.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_action(
+        pid: Option<i32>,
+        port: u16,
+        record: &Record,
+        caller: HostCaller,
+        host: impl ActionHost,
+    ) -> io::Result<Self> {
+        let function = &record.identity.function;
+        let service = ActionService::new(caller, function, record.max_payload, limits(), host);
+        Self::serve(pid, port, service).await
+    }
+
+    async fn serve(pid: Option<i32>, port: u16, service: impl Service) -> io::Result<Self> {
         let listening = tokio::task::spawn_blocking(move || match pid {
             Some(pid) => listen(Path::new(&format!("/proc/{pid}/ns/net")), port),
             None => TcpListener::bind((Ipv4Addr::LOCALHOST, port)),
@@ -57,22 +76,23 @@ impl ServedPort {
         let listener = listening.await.map_err(io::Error::other)??;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let limits = HttpLimits {
-            requests: REQUESTS_MAX,
-            connections: CONNECTIONS_MAX,
-            body_bytes: BODY_BYTES_MAX,
-            ..HttpLimits::default()
-        };
-        let caller = HostCaller::of_instance(resolver, record, tracer, metrics);
-        let front = FunctionFront::new(caller, limits.clone());
-        let service = PortService { front, function: record.identity.function.clone() };
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             // Dropped, not sent.
             let _dropped = stopped.await;
         };
-        tokio::spawn(HttpServer { listener, tls: None, limits }.serve(service, stopped));
+        tokio::spawn(HttpServer { listener, tls: None, limits: limits() }.serve(service, stopped));
         Ok(Self { _stop: stop })
+    }
+}
+
+/// Bounds of the port of one instance.
+fn limits() -> HttpLimits {
+    HttpLimits {
+        requests: REQUESTS_MAX,
+        connections: CONNECTIONS_MAX,
+        body_bytes: BODY_BYTES_MAX,
+        ..HttpLimits::default()
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cwasi_abi::INLINE_MAX;
 use http_body_util::BodyExt as _;
+use hyper::StatusCode;
 use hyper::body::{Body, Bytes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
@@ -43,6 +44,18 @@ pub(super) enum BodyError {
     /// The host has no memory.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+}
+
+impl BodyError {
+    pub(super) const fn status(&self) -> StatusCode {
+        match self {
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Slow => StatusCode::REQUEST_TIMEOUT,
+            Self::Broken(_) => StatusCode::BAD_REQUEST,
+            Self::NoMemory => StatusCode::TOO_MANY_REQUESTS,
+            Self::Segment(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
 }
 
 /// The memory for all large bodies of a server.

@@ -53,7 +53,8 @@ pub fn create<E: Engine>(
             let mut function = load::<E>(threads, launch, &stderr, sockets)?;
             // Everything that libcontainer does for the function from here on is under the filter too. Hooks are
             // programs, so that with any it comes when they have run, before the function's first step.
-            if !prepared.has_hooks() {
+            // Code that comes later is loaded before it, too.
+            if !prepared.has_hooks() && !launch.awaits_code {
                 exec_filter::install()?;
                 function.is_filtered = true;
             }

@@ -23,6 +23,7 @@ use libcontainer::workload::{
 };
 use nix::unistd::geteuid;
 
+use crate::awaited::{self, FunctionCode};
 use crate::cause_chain::cause_chain;
 use crate::exec_filter;
 use crate::function_log::FunctionLog;
@@ -168,11 +169,11 @@ pub struct FunctionExecutor<M> {
     function: Rc<RefCell<Option<LoadedFunction<M>>>>,
 }
 
-/// A function whose code is loaded, before its container exists.
+/// A function whose code is loaded, before its container exists, or comes later.
 #[derive(Debug)]
 pub struct LoadedFunction<M> {
     pub launch: FunctionLaunch,
-    pub module: M,
+    pub code: FunctionCode<M>,
     pub threads: SingleThreaded,
     /// Socket to the shim.
     pub broker: OwnedFd,
@@ -226,21 +227,33 @@ impl<M: Module + 'static> Executor for FunctionExecutor<M> {
 /// Becomes the sandbox's init; returns the exit code.
 pub fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
     let is_filtered = function.is_filtered;
-    match enter(function) {
-        Ok(sandbox) => match lock_down(&sandbox, spec, is_filtered) {
-            Ok(()) => init::run(sandbox),
-            Err(error) => sandbox.start_failed(&cause_chain(&error)),
-        },
+    let sandbox = match enter(function) {
+        Ok(sandbox) => sandbox,
         Err(error) => {
             stderr::line(&format!("the sandbox's descriptors cannot be set up: {error}"));
-            exit_codes::START_FAILED
+            return exit_codes::START_FAILED;
         }
+    };
+    if let Err(error) = privileges::give_up(spec) {
+        return sandbox.start_failed(&cause_chain(&LockDownError::from(error)));
+    }
+    let awaits_code = sandbox.launch.awaits_code;
+    // The filter and Landlock come after it: they would refuse to load it.
+    let sandbox = match awaited::load(sandbox) {
+        Ok(sandbox) => sandbox,
+        Err(code) => return code,
+    };
+    if awaits_code && let Err(error) = close_code(&sandbox) {
+        return sandbox.start_failed(&format!("its code cannot be closed: {error}"));
+    }
+    match lock_down(&sandbox, is_filtered) {
+        Ok(()) => init::run(sandbox),
+        Err(error) => sandbox.start_failed(&cause_chain(&error)),
     }
 }
 
-/// Gives up what a function does not need.
-fn lock_down<M>(sandbox: &Sandbox<M>, spec: &Spec, is_filtered: bool) -> Result<(), LockDownError> {
-    privileges::give_up(spec)?;
+/// Gives up what a function does not need, once its code is loaded.
+fn lock_down<M>(sandbox: &Sandbox<M>, is_filtered: bool) -> Result<(), LockDownError> {
     if let Some(access) = sandbox.host_paths.access(sandbox.launch.egress.is_some()) {
         // Without Landlock the command that started this function has said so.
         let _is_enforced = access.restrict()?;
@@ -252,19 +265,30 @@ fn lock_down<M>(sandbox: &Sandbox<M>, spec: &Spec, is_filtered: bool) -> Result<
 }
 
 /// Leaves stdio, the broker, the log and the receiver, and nothing of libcontainer's or the host's.
-fn enter<M: Module>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<M>> {
-    let LoadedFunction { launch, module, threads, broker, log, receiver, host_paths, .. } =
-        function;
+fn enter<M: Module>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<FunctionCode<M>>> {
+    let LoadedFunction { launch, code, threads, broker, log, receiver, host_paths, .. } = function;
     let mut keep = vec![broker.as_fd(), log.as_fd()];
     keep.extend(receiver.as_ref().map(AsFd::as_fd));
-    keep.extend(module.descriptors());
+    keep.extend(code.descriptors());
     // SAFETY:
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.
     unsafe { close_others(&keep) }?;
-    module.forked();
+    code.forked();
     stderr::install(FunctionLog::new(log, launch.log_has_times)?);
-    Ok(Sandbox { launch, module, threads, broker, receiver, host_paths })
+    Ok(Sandbox { launch, module: code, threads, broker, receiver, host_paths })
+}
+
+/// Closes the files of code that was loaded here, which the engine keeps open.
+fn close_code<M: Module>(sandbox: &Sandbox<M>) -> std::io::Result<()> {
+    let log = stderr::log();
+    let mut keep = vec![sandbox.broker.as_fd()];
+    keep.extend(log.iter().map(|log| log.as_fd()));
+    keep.extend(sandbox.receiver.as_ref().map(AsFd::as_fd));
+    keep.extend(sandbox.module.descriptors());
+    // SAFETY:
+    // - the engine maps the files, never reads them again, and lives as long as the process; it names what it needs.
+    unsafe { close_others(&keep) }
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use crate::host_paths::HostPaths;
 use crate::stderr;
 use cwasi_sys::process::SingleThreaded;
 use cwasi_sys::reopen::append_without_waiting;
-use cwasi_vm::{Engine, EngineOptions, Module};
+use cwasi_vm::{Engine, EngineOptions, Module, VmError};
 use cwasi_wire::control::{CreateDescriptor, FunctionLaunch, Role, Workload};
 
 use super::BuilderError;
 use super::executor::LoadedFunction;
+use crate::awaited::FunctionCode;
 
 /// The descriptors of a create, after the reply socket.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Descriptors {
     }
 }
 
-/// Loads the function's code and checks that its entry is there. `sockets` are those of [`Descriptors`].
+/// Loads the function's code and checks that its entry is there, unless the code comes later. `sockets` are those of [`Descriptors`].
 ///
 /// # Errors
 /// When the code cannot be loaded, or `stderr` cannot be opened for the function's log.
@@ -60,15 +61,14 @@ pub fn load<E: Engine>(
         let expected = expected_descriptors(&workload);
         return Err(BuilderError::Descriptors { expected, got: 3 });
     };
-    let (memory_max, egress) = (launch.memory_max, launch.egress.clone());
-    let options = EngineOptions { memory_max, egress, log: Some(stderr::try_line) };
-    let module = E::new(options)
-        .and_then(|engine| engine.load_with(&launch.artifact, &launch.embedded))
-        .map_err(failed)?;
-    module.check(&launch.entry).map_err(failed)?;
+    let code = if launch.awaits_code {
+        FunctionCode::Awaited(load_code::<E>)
+    } else {
+        FunctionCode::Loaded(load_code::<E>(launch).map_err(failed)?)
+    };
     Ok(LoadedFunction {
         launch: launch.clone(),
-        module,
+        code,
         threads,
         broker,
         log,
@@ -76,6 +76,15 @@ pub fn load<E: Engine>(
         host_paths: HostPaths::default(),
         is_filtered: false,
     })
+}
+
+/// Loads native code at the paths of a launch, and checks that its entry is there.
+fn load_code<E: Engine>(launch: &FunctionLaunch) -> Result<E::Module, VmError> {
+    let (memory_max, egress) = (launch.memory_max, launch.egress.clone());
+    let options = EngineOptions { memory_max, egress, log: Some(stderr::try_line) };
+    let module = E::new(options)?.load_with(&launch.artifact, &launch.embedded)?;
+    module.check(&launch.entry)?;
+    Ok(module)
 }
 
 /// Descriptors beside the reply socket.

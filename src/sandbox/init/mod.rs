@@ -11,9 +11,10 @@ mod pool;
 mod primary;
 mod queue;
 mod secondary;
-mod signals;
+pub(crate) mod signals;
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -40,6 +41,8 @@ pub fn run<M: Module>(mut sandbox: Sandbox<M>) -> i32 {
     // What building the container took is free now, and would be in each worker, too.
     arenas::release_free_pages();
     let listener = sandbox.receiver.take();
+    // Files of the engine were closed by their numbers, which it would close again. The process ends next.
+    let sandbox = ManuallyDrop::new(sandbox);
     serve(&sandbox, listener).unwrap_or_else(|message| sandbox.start_failed(&message))
 }
 

@@ -11,6 +11,7 @@ use containerd_shim::api::Status as ApiStatus;
 use nix::fcntl::OFlag;
 use tokio::sync::watch;
 
+use super::action::Action;
 use super::error::TaskError;
 use super::exec::Execs;
 use super::stdio::{Stdio, StdioRelay};
@@ -65,6 +66,8 @@ pub struct Function {
     pub readiness: watch::Receiver<Readiness>,
     /// Registry record of a secondary, added when it is ready.
     pub record: Option<Record>,
+    /// `None` when it does not wait for its code.
+    pub action: Option<Action>,
 }
 
 #[derive(Debug)]
@@ -165,6 +168,12 @@ impl Container {
     pub fn relay(&self) -> MutexGuard<'_, StdioRelay> {
         // A panic elsewhere can at most have closed one.
         self.relay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is for a function that waits for its code.
+    #[must_use]
+    pub fn action(&self) -> Option<&Action> {
+        self.function.as_ref()?.action.as_ref()
     }
 
     /// Keeps a port served, or ends it.

@@ -11,6 +11,7 @@ use oci_spec::runtime::Spec;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
+use super::action::Action;
 use super::blocking::{blocking, unless_cancelled};
 use super::container::{Built, BundleLog, Container, Function};
 use super::error::TaskError;
@@ -159,8 +160,14 @@ impl Tasks {
         let exit = ticket.claim(record.pid);
         drop(ticket);
         let function = self.listen(&record.id, &opened.workload, opened.broker)?;
-        let function =
-            function.map(|(name, readiness)| Function { name, readiness, record: opened.record });
+        let action = Action::of(&opened.workload, opened.engine, &opened.streams);
+        let record_of = opened.record;
+        let function = function.map(|(name, readiness)| Function {
+            name,
+            readiness,
+            record: record_of,
+            action,
+        });
         opened.relay.serve(terminal);
         let built = Built {
             stages,

@@ -96,6 +96,9 @@ impl Tasks {
     /// Withdraws the function and ends what init left behind.
     async fn after_end(&self, container: &Container) {
         container.set_port(None);
+        if let Some(action) = container.action() {
+            action.end();
+        }
         let (record, shares_pids) = (container.record.clone(), container.shares_pids);
         let registry = self.parts.broker.registry().clone();
         let id = container.id.clone();

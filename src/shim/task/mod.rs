@@ -8,12 +8,15 @@
 //!   read; [`process`]: those on other processes than init; `blocking`: their work on threads of its own.
 //! - [`provision`]: asks the coordinator what to run; [`progress`]: what the user reads meanwhile;
 //!   [`rootfs`](super::rootfs): its root file system; [`stdio`]: its standard streams.
+//! - [`action`]: a function that waits for its code; `delivery`: its code comes.
 //! - [`error`]: the only mapping from our errors to ttrpc statuses.
 
+pub mod action;
 mod blocking;
 pub mod container;
 mod create;
 mod delete;
+mod delivery;
 pub mod error;
 pub mod exec;
 mod exit;

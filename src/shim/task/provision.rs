@@ -8,6 +8,7 @@ use crate::reaper::Reaper;
 use crate::zygotes::Zygotes;
 use cwasi_config::NodeConfig;
 use cwasi_content::Images;
+use cwasi_coordinator::delivered::Delivery;
 use cwasi_coordinator::fingerprint::fingerprint;
 use cwasi_coordinator::triggers::TriggerPolicy;
 use cwasi_coordinator::{AotCache, Coordinator, Plan, PlanError, PlanRequest, Progress};
@@ -81,16 +82,36 @@ impl Provisioner {
     ) -> Result<Provision, ProvisionError> {
         let instance = hex::encode(&random::bytes16()[..8]);
         let socket = self.receivers.join(format!("{instance}.sock"));
-        let request = PlanRequest {
-            bundle,
-            rootfs,
-            namespace: &self.namespace,
-            container,
-            group: &self.group,
-            instance: &instance,
-            socket: &socket,
-        };
+        let request = self.request(container, (bundle, rootfs), (&instance, &socket), None);
         let plan = self.coordinator.plan(&request, progress).await?;
         Ok(Provision { plan, socket })
+    }
+
+    /// Plans a container once more, with what has come since its start. Otherwise as [`Self::plan`].
+    ///
+    /// # Errors
+    /// What the user has to change.
+    pub async fn plan_delivery(
+        &self,
+        container: &str,
+        bundle: (&Path, &Path),
+        instance: (&str, &Path),
+        delivery: &Delivery,
+        progress: &impl Progress,
+    ) -> Result<Plan, ProvisionError> {
+        let request = self.request(container, bundle, instance, Some(delivery));
+        Ok(self.coordinator.plan(&request, progress).await?)
+    }
+
+    /// `bundle`: with its root file system; `instance`: its id and the path of its receiver.
+    fn request<'a>(
+        &'a self,
+        container: &'a str,
+        (bundle, rootfs): (&'a Path, &'a Path),
+        (instance, socket): (&'a str, &'a Path),
+        delivery: Option<&'a Delivery>,
+    ) -> PlanRequest<'a> {
+        let (namespace, group) = (self.namespace.as_str(), self.group.as_str());
+        PlanRequest { bundle, rootfs, namespace, container, group, instance, socket, delivery }
     }
 }

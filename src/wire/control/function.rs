@@ -70,6 +70,10 @@ pub struct FunctionLaunch {
     pub egress: Option<Egress>,
     /// When its invocations begin traces, and whether its spans are recorded.
     pub trace: TraceStart,
+    /// True if its code comes later: init waits at its receiver for another [`FunctionLaunch`], and runs that one. Its
+    /// descriptors are the native code of the module, then of the embedded ones in their order.
+    #[serde(default)]
+    pub awaits_code: bool,
     /// Lines of the runtime on its stderr begin with their times: it leads into a file, and no other process adds them.
     pub log_has_times: bool,
 }

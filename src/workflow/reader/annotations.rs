@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cwasi_config::{FunctionSpec, function_name};
 
 use super::values::Given;
-use super::{FAN_IN, Reader};
+use super::{FAN_IN, PROTOCOL, Reader};
 use crate::document::{Entry, Location};
 use crate::fields::{Field, FieldType, Target};
 use crate::{Embedded, Role};
@@ -121,6 +121,9 @@ impl Annotated {
         let mut pairs = vec![("cwasi.role", "secondary"), ("cwasi.workflow", "w")];
         if self.key.starts_with(FAN_IN) && self.key != FAN_IN {
             pairs.push((FAN_IN, "caller"));
+        }
+        if self.key == PROTOCOL {
+            pairs.push(("cwasi.http", "8080"));
         }
         pairs.push((self.key, &self.text));
         let error = FunctionSpec::parse(pairs).err()?;

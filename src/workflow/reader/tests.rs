@@ -213,3 +213,18 @@ fn wrong_triggers_are_faults_where_they_are() {
             .is_ok()
     );
 }
+
+#[test]
+fn an_action_of_openwhisk_has_a_port() {
+    let workflow = secondary("      http: 8080\n      protocol: openwhisk\n").unwrap();
+    let annotations = &workflow.functions[0].annotations;
+    assert_eq!(annotations["cwasi.protocol"], "openwhisk");
+    for (text, part) in [
+        ("      protocol: openwhisk\n", "needs a port, such as cwasi.http=8080"),
+        ("      http: gateway\n      protocol: openwhisk\n", "needs a port"),
+        ("      http: 8080\n      protocol: grpc\n", "protocol"),
+    ] {
+        let problems = secondary(text).unwrap_err();
+        assert!(problems.iter().any(|problem| problem.text.contains(part)), "{problems:#?}");
+    }
+}

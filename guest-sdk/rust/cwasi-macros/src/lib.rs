@@ -1,4 +1,4 @@
-//! `#[cwasi::handler]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate `cwasi`. Runs in the
+//! `#[cwasi::handler]`, `#[cwasi::action]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate `cwasi`. Runs in the
 //! compiler.
 //!
 //! The macros need names, and of types only whether they are references; traits in `cwasi` do the rest. So they read
@@ -52,6 +52,32 @@ pub fn handler(attribute: TokenStream, item: TokenStream) -> TokenStream {
         }
         Err(message) => error(message),
     }
+}
+
+/// Makes a function of JSON the module's handler: an action of OpenWhisk, and a callee of any other caller.
+///
+/// The function takes one parameter of a type that serde deserializes, such as `cwasi::action::Value`. It returns a
+/// `Result` of a type that serde serializes to a JSON object, and an error that can be displayed.
+#[proc_macro_attribute]
+pub fn action(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    if !attribute.is_empty() {
+        return error("#[cwasi::action] takes no arguments");
+    }
+    match function_name(item.clone()) {
+        Ok(name) => item.into_iter().chain(action_exports(&name)).collect(),
+        Err(message) => error(message),
+    }
+}
+
+/// A handler of bytes that runs the action, with its exports.
+fn action_exports(name: &str) -> TokenStream {
+    let handler = format!(
+        "fn __cwasi_action(payload: &[u8]) -> ::core::result::Result<::std::vec::Vec<u8>, ::std::string::String> {{
+            ::cwasi::action::run({name}, payload)
+        }}"
+    );
+    let exports = exports("__cwasi_action");
+    format!("const _: () = {{ {handler} {exports} }};").parse().expect("the template is Rust")
 }
 
 /// The name behind the first `fn` outside of groups.

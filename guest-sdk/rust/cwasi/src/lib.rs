@@ -5,6 +5,7 @@
 #[cfg(test)]
 extern crate self as cwasi;
 
+pub mod action;
 mod block;
 mod call;
 mod context;
@@ -24,6 +25,8 @@ pub use call::{CALLS_MAX, CallError, Response, call, call_idempotent, call_in_pl
 pub use context::{Context, context};
 pub use cwasi_abi::Errno as ErrorKind;
 pub use cwasi_abi::PartsError;
+#[cfg(feature = "json")]
+pub use cwasi_macros::action;
 pub use cwasi_macros::{export, handler, import};
 pub use fan::{Completed, FanOut, Shared, broadcast, fan_out};
 pub use handler::{Body, Handler, IntoResponse, Payload};

@@ -1,0 +1,213 @@
+//! The actions of an executor: sandboxes of this user, and calls of them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cwasi_coordinator::delivered::Delivery;
+use cwasi_host::caller::{CallerIdentity, HostCall, HostCaller};
+use cwasi_host::http::openwhisk::messages::{Activation, time_left};
+use cwasi_modes::{CallError, Payload};
+use cwasi_workflow::Mount;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use tokio::net::unix::pipe::OpenOptions;
+use tokio::sync::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use super::Allowed;
+use super::messages::Capabilities;
+use crate::containerd::tasks::Stdio;
+use crate::deployment::platform::Platform as _;
+use crate::deployment::{LocalAction, LocalNode};
+use crate::failure::Failure;
+
+/// Namespace of all actions.
+const NAMESPACE: &str = "openwhisk";
+/// Every destination, for `cwasi.network`.
+const EVERYWHERE: &str = "0.0.0.0/0, ::/0";
+
+/// What an action cannot be asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ActionError {
+    #[error("{0}")]
+    Name(String),
+    #[error("{0}: the executor's command line does not allow it")]
+    Denied(String),
+    #[error("there is no action {0}")]
+    Unknown(String),
+    #[error("Initialization has failed due to: {0}")]
+    Failed(String),
+}
+
+pub(super) struct Actions {
+    node: LocalNode,
+    caller: HostCaller,
+    allowed: Allowed,
+    /// Path of the fifo with the output of all actions.
+    output: String,
+    started_ms: u64,
+    running: RwLock<HashSet<String>>,
+    /// Held while sandboxes come and go; calls do not wait for it.
+    changing: Mutex<()>,
+}
+
+impl Actions {
+    /// Starts the daemon of this user's sandboxes.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) async fn start(allowed: Allowed) -> Result<Self, Failure> {
+        let node = LocalNode::bare(NAMESPACE, NAMESPACE).await?;
+        let identity = CallerIdentity::in_namespace(NAMESPACE);
+        let caller = HostCaller::start(node.config(), &identity)
+            .map_err(|error| Failure::from(anyhow::Error::from(error)))?;
+        let output = show_output(&node.config().state_dir)?;
+        let (running, changing) = (RwLock::default(), Mutex::default());
+        Ok(Self { node, caller, allowed, output, started_ms: now_ms(), running, changing })
+    }
+
+    /// Starts an action, in the place of one with the same id.
+    ///
+    /// # Errors
+    /// When the id is no name, it asks for what is not allowed, or its code does not start.
+    pub(super) async fn init(
+        &self,
+        id: &str,
+        delivery: Delivery,
+        asked: &Capabilities,
+    ) -> Result<(), ActionError> {
+        cwasi_config::function_name(id)
+            .map_err(|problem| ActionError::Name(format!("the id `{id}` {problem}")))?;
+        let module = delivery
+            .module
+            .ok_or_else(|| ActionError::Failed("Missing main/no code to execute.".to_owned()))?;
+        let annotations = self.annotations(asked)?;
+        let mounts = self.mounts(asked)?;
+        let env: Vec<(String, String)> = delivery
+            .env
+            .iter()
+            .filter_map(|entry| entry.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let action = LocalAction {
+            id,
+            module: &module,
+            export: delivery.export.as_deref(),
+            env: &env,
+            mounts: &mounts,
+            annotations: &annotations,
+        };
+        let _changing = self.changing.lock().await;
+        self.remove(id).await?;
+        let (stdout, stderr) = (self.output.clone(), self.output.clone());
+        let stdio = Stdio { stdin: String::new(), stdout, stderr };
+        if let Err(failure) = self.node.start_action(&action, &stdio).await {
+            // What is left of it is of no use.
+            drop(self.node.remove_action(id).await);
+            return Err(ActionError::Failed(failure.to_string()));
+        }
+        self.running.write().await.insert(id.to_owned());
+        Ok(())
+    }
+
+    /// Runs an action.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) async fn run(
+        &self,
+        id: &str,
+        activation: Activation,
+    ) -> Result<Result<Vec<u8>, CallError>, ActionError> {
+        if !self.running.read().await.contains(id) {
+            return Err(ActionError::Unknown(id.to_owned()));
+        }
+        let Activation { value, context, deadline_ms } = activation;
+        let Ok(left) = time_left(deadline_ms, self.started_ms, now_ms()) else {
+            return Ok(Err(CallError::Timeout { target: id.to_owned() }));
+        };
+        let call = HostCall::new(id, Payload::Inline(value));
+        let call = HostCall { deadline: Instant::now() + left, metadata: context, ..call };
+        let unread = |error: cwasi_sys::segment::SegmentError| CallError::Internal {
+            message: error.to_string(),
+        };
+        let ended = self.caller.call(call).await;
+        Ok(ended.and_then(|answer| answer.payload.into_vec().map_err(unread)))
+    }
+
+    /// Ends an action.
+    ///
+    /// # Errors
+    /// When there is none, or it survives.
+    pub(super) async fn destroy(&self, id: &str) -> Result<(), ActionError> {
+        let _changing = self.changing.lock().await;
+        if self.remove(id).await? { Ok(()) } else { Err(ActionError::Unknown(id.to_owned())) }
+    }
+
+    /// Ends all actions.
+    pub(super) async fn end(&self) {
+        let _changing = self.changing.lock().await;
+        let ids: Vec<String> = self.running.read().await.iter().cloned().collect();
+        for id in ids {
+            if let Err(error) = self.remove(&id).await {
+                crate::output::note(format_args!("cwasi: action {id}: {error}"));
+            }
+        }
+    }
+
+    /// Ends an action, if there is one of this id.
+    async fn remove(&self, id: &str) -> Result<bool, ActionError> {
+        if !self.running.write().await.remove(id) {
+            return Ok(false);
+        }
+        let removed = self.node.remove_action(id).await;
+        removed.map(|()| true).map_err(|failure| ActionError::Failed(failure.to_string()))
+    }
+
+    fn annotations(&self, asked: &Capabilities) -> Result<BTreeMap<String, String>, ActionError> {
+        let mut annotations = BTreeMap::from([("cwasi.role".to_owned(), "secondary".to_owned())]);
+        if asked.net_access {
+            if !self.allowed.network {
+                return Err(ActionError::Denied("net_access".to_owned()));
+            }
+            annotations.insert("cwasi.network".to_owned(), EVERYWHERE.to_owned());
+        }
+        Ok(annotations)
+    }
+
+    /// The directory that it asks for, where it really is.
+    fn mounts(&self, asked: &Capabilities) -> Result<Vec<Mount>, ActionError> {
+        let Some(dir) = &asked.dir else { return Ok(Vec::new()) };
+        let denied = || ActionError::Denied(format!("dir {}", dir.display()));
+        let source = dir.canonicalize().map_err(|_missing| denied())?;
+        let is_allowed = |allowed: &PathBuf| {
+            allowed.canonicalize().is_ok_and(|allowed| source.starts_with(allowed))
+        };
+        let target = dir.to_str().filter(|_| dir.is_absolute()).ok_or_else(denied)?;
+        if !source.is_dir() || target == "/" || !self.allowed.dirs.iter().any(is_allowed) {
+            return Err(denied());
+        }
+        Ok(vec![Mount { source, target: target.to_owned(), read_only: false }])
+    }
+}
+
+/// A fifo in a folder, from which stderr gets what is written; its path.
+fn show_output(folder: &Path) -> io::Result<String> {
+    let path = folder.join("output");
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    // Without an end: it has a writer of its own.
+    let mut output = OpenOptions::new().read_write(true).open_receiver(&path)?;
+    tokio::spawn(async move {
+        let _closed = tokio::io::copy(&mut output, &mut tokio::io::stderr()).await;
+        // Without a reader of stderr, the actions go on.
+        let _endless = tokio::io::copy(&mut output, &mut tokio::io::sink()).await;
+    });
+    Ok(path.display().to_string())
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
