@@ -24,9 +24,13 @@ impl Paper {
                 "CWASI: A WebAssembly Runtime Shim for Inter-function Communication in the Serverless Edge-Cloud \
                  Continuum (SEC ’23)"
             }
-            Self::Wow => "Pushing Serverless to the Edge with WebAssembly Runtimes: WOW (CCGrid ’22)",
+            Self::Wow => {
+                "Pushing Serverless to the Edge with WebAssembly Runtimes: WOW (CCGrid ’22)"
+            }
             Self::Thesis => "WebAssembly for Edge-Cloud Computing (Final Master’s Project, 2023)",
-            Self::Operator => "WebAssembly Orchestration in the Context of Serverless Computing (2023)",
+            Self::Operator => {
+                "WebAssembly Orchestration in the Context of Serverless Computing (2023)"
+            }
         }
     }
 }
@@ -71,7 +75,12 @@ pub struct Exhibit {
 
 impl Exhibit {
     #[must_use]
-    pub fn new(id: &'static str, form: Form, conditions: impl Into<String>, series: Vec<Series>) -> Self {
+    pub fn new(
+        id: &'static str,
+        form: Form,
+        conditions: impl Into<String>,
+        series: Vec<Series>,
+    ) -> Self {
         let conditions = conditions.into();
         Self { id, form, conditions, published: Vec::new(), series, tested: None }
     }
@@ -124,7 +133,13 @@ impl Exhibit {
                 || series.samples.iter().any(|sample| !sample.is_finite())
         };
         let wrong = self.series.iter().find(wrong)?;
-        Some(format!("{}, {}: {} samples in {}", wrong.side, wrong.case, wrong.samples.len(), wrong.unit))
+        Some(format!(
+            "{}, {}: {} samples in {}",
+            wrong.side,
+            wrong.case,
+            wrong.samples.len(),
+            wrong.unit
+        ))
     }
 }
 
@@ -145,12 +160,17 @@ mod tests {
     #[test]
     fn sides_and_cases_keep_their_order_and_flaws_show() {
         let series = |side, case, samples| Series::new(side, case, "ms", samples);
-        let all = vec![series("b", "2", vec![1.0]), series("a", "1", vec![2.0]), series("b", "1", vec![3.0])];
+        let all = vec![
+            series("b", "2", vec![1.0]),
+            series("a", "1", vec![2.0]),
+            series("b", "1", vec![3.0]),
+        ];
         let exhibit = Exhibit::new("id", Form::Table, "", all.clone());
         assert_eq!((exhibit.sides(), exhibit.cases()), (vec!["b", "a"], vec!["2", "1"]));
         assert_eq!(exhibit.of("b", "1").unwrap().samples, [3.0]);
         assert_eq!(exhibit.flaw(), None);
-        let with = |more: Series| Exhibit::new("id", Form::Table, "", [all.clone(), vec![more]].concat());
+        let with =
+            |more: Series| Exhibit::new("id", Form::Table, "", [all.clone(), vec![more]].concat());
         for wrong in [
             series("c", "1", vec![]),
             series("c", "1", vec![f64::NAN]),

@@ -11,6 +11,8 @@ mod report;
 mod run;
 mod series;
 mod sides;
+mod thesis;
+mod wow;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,9 +74,10 @@ fn main() -> Result<ExitCode> {
 /// Fails when a table or figure could not be measured.
 fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
-    let out = selection.out.unwrap_or_else(|| programs.parent().unwrap_or(&programs).join("papers"));
+    let out =
+        selection.out.unwrap_or_else(|| programs.parent().unwrap_or(&programs).join("papers"));
     let mut run = Run::new(effort, programs, &selection.exhibit);
-    for group in cwasi::GROUPS {
+    for group in cwasi::GROUPS.iter().chain(wow::GROUPS).chain(thesis::GROUPS) {
         run.measure(group);
     }
     run.report.machine.finish();

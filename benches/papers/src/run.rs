@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use cwasi_bench::machine::Machine;
+use cwasi_bench::peers::{Baseline, Peer, compile_http_guests};
 use cwasi_bench::plan::Effort;
 use cwasi_bench::session::caught;
 use cwasi_testbed::paths;
+use tempfile::TempDir;
 
 use crate::contents::CONTENTS;
 use crate::exhibit::Exhibit;
@@ -29,6 +32,7 @@ pub struct Run {
     pub programs: PathBuf,
     pub report: Report,
     filter: String,
+    wasmedge_guests: OnceLock<TempDir>,
 }
 
 impl Run {
@@ -42,10 +46,12 @@ impl Run {
         };
         let mut report = Report::new(Machine::read(), name, versions(&programs));
         if !has_wasmedge(&programs) {
-            let reason = "its program cwasi-sandbox-wasmedge is not built (scripts/build.sh --wasmedge)";
+            let reason =
+                "its program cwasi-sandbox-wasmedge is not built (scripts/build.sh --wasmedge)";
             report.absent.push(("CWASI with the engine WasmEdge".to_owned(), reason.to_owned()));
         }
-        Self { effort, programs, report, filter: filter.to_owned() }
+        let filter = filter.to_owned();
+        Self { effort, programs, report, filter, wasmedge_guests: OnceLock::new() }
     }
 
     fn wants(&self, id: &str) -> bool {
@@ -68,6 +74,23 @@ impl Run {
         let mut engines = vec!["wasmtime"];
         engines.extend(has_wasmedge(&self.programs).then_some("wasmedge"));
         engines
+    }
+
+    /// The paper's baseline: HTTP between two guests under the `wasmedge` command, which are compiled once.
+    ///
+    /// # Errors
+    /// When the command or the guests are missing.
+    pub fn wasmedge_http(&self) -> Result<Peer> {
+        let folder = match self.wasmedge_guests.get() {
+            Some(folder) => folder,
+            None => {
+                let folder = tempfile::tempdir()?;
+                compile_http_guests(&self.programs, folder.path())?;
+                self.wasmedge_guests.get_or_init(|| folder)
+            }
+        };
+        let folder = folder.path().to_str().context("paths are UTF-8")?;
+        Ok(Peer::new(Baseline::HttpWasmedge).through(folder))
     }
 
     /// Runs a group if one of its entries was asked for.

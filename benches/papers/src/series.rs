@@ -80,6 +80,23 @@ impl Summary {
     }
 }
 
+/// The case of the thesis' comparisons.
+pub const MEANS: &str = "means of all";
+
+/// Series with one more for each side: the mean of each case, whose mean the thesis compares.
+#[must_use]
+pub fn with_means(series: &[Series]) -> Vec<Series> {
+    let mut all = series.to_vec();
+    for one in series {
+        let Some(Summary { mean, .. }) = one.summary() else { continue };
+        match all.iter_mut().find(|series| series.side == one.side && series.case == MEANS) {
+            Some(means) => means.samples.push(mean),
+            None => all.push(Series::new(&one.side, MEANS, one.unit, vec![mean])),
+        }
+    }
+    all
+}
+
 /// p of the two-sided Mann-Whitney U test: the probability of ranks that differ this much if both came from one
 /// population. `None` for fewer than two samples on a side.
 #[must_use]
@@ -109,7 +126,10 @@ mod tests {
 
     #[test]
     fn a_case_has_the_number_that_it_begins_with() {
-        assert_eq!(["2 MB", "10", "10/90", "aes"].map(number), [Some(2.0), Some(10.0), Some(10.0), None]);
+        assert_eq!(
+            ["2 MB", "10", "10/90", "aes"].map(number),
+            [Some(2.0), Some(10.0), Some(10.0), None]
+        );
     }
 
     /// The example of `scipy.stats.mannwhitneyu`, with its p of `method="asymptotic"`.
@@ -122,5 +142,18 @@ mod tests {
         let far: Vec<f64> = one.iter().map(|sample| sample + 100.0).collect();
         assert!(mann_whitney(&one, &far).unwrap() < 0.05);
         assert_eq!(mann_whitney(&one, &[1.0]), None);
+    }
+
+    #[test]
+    fn a_side_has_the_means_of_its_cases() {
+        let series = [
+            Series::new("one", 1, "ms", vec![1.0, 3.0]),
+            Series::new("one", 2, "ms", vec![4.0]),
+            Series::new("two", 1, "ms", vec![9.0]),
+        ];
+        let all = with_means(&series);
+        let means: Vec<_> = all.iter().filter(|series| series.case == MEANS).collect();
+        assert_eq!((means.len(), &means[0].samples[..]), (2, &[2.0, 4.0][..]));
+        assert_eq!(all.len(), 5);
     }
 }

@@ -1,8 +1,8 @@
 //! Figures 8a, 8b, 9a and 9b, Table 2: one function and many, both ways.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage};
-use cwasi_bench::peers::{Baseline, Peer, compile_http_guests};
+use cwasi_bench::peers::Peer;
 use cwasi_bench::plan::{Effort, Turns};
 use cwasi_bench::side::Side;
 use cwasi_bench::turns::{Contestant, Measured, take};
@@ -130,9 +130,6 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
     let scene = stage(&run.programs, fan.stage)?;
     let fixture = Fixture::on(&scene);
     let program = std::env::current_exe()?;
-    let guests = tempfile::tempdir()?;
-    compile_http_guests(&run.programs, guests.path())?;
-    let folder = guests.path().to_str().context("paths are UTF-8")?;
     fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
     let targets = if fan.verb == Verb::FanOut {
         callees(&fixture, run.effort)
@@ -152,13 +149,17 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
         let at_once = together(fan.verb, used, width);
         let start = |peer: Peer| -> Result<Side> { peer.start(&program) };
         let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
-        let wasmedge = Peer::new(Baseline::HttpWasmedge).through(folder);
+        let wasmedge = run.wasmedge_http()?;
         let of = |name, side, job| Contestant { name, side, job };
         let contestants = vec![
             of(LOCAL_TOGETHER, fixture.driver(&[])?.side, at_once.clone()),
             of(NATIVE_TOGETHER, start(server.peer(width))?, at_once),
             of(EMBEDDED_IN_TURN, inside.side, in_turn(INSIDE)),
-            of(LOCAL_IN_TURN, fixture.driver(&[("cwasi.mode", "local")])?.side, in_turn(TOUCH_ALL.0)),
+            of(
+                LOCAL_IN_TURN,
+                fixture.driver(&[("cwasi.mode", "local")])?.side,
+                in_turn(TOUCH_ALL.0),
+            ),
             of(NATIVE_IN_TURN, start(server.peer(1))?, in_turn("")),
             of(WASMEDGE_IN_TURN, start(wasmedge)?, in_turn("")),
         ];
@@ -181,7 +182,11 @@ fn exhibits(fan: &Fan, measured: &[(usize, Vec<Measured>)], turns: Turns) -> Vec
             throughput.push(Series::new(name, width, "req/s", rates));
         }
     }
-    let until = if fan.verb == Verb::FanIn { "until every answer is there" } else { "until the callee has the payload" };
+    let until = if fan.verb == Verb::FanIn {
+        "until every answer is there"
+    } else {
+        "until the callee has the payload"
+    };
     let conditions = format!(
         "2 MB each, read by the callee. At a time: {}; until the last of them. In turn: N calls one after the other, the time of \
          one, {until}. {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. {WASMEDGE}: \
@@ -191,6 +196,7 @@ fn exhibits(fan: &Fan, measured: &[(usize, Vec<Measured>)], turns: Turns) -> Vec
     );
     vec![
         Exhibit::new(fan.latency, Form::Lines, &conditions, latency).published(fan.latencies),
-        Exhibit::new(fan.throughput, Form::Lines, conditions, throughput).published(fan.throughputs),
+        Exhibit::new(fan.throughput, Form::Lines, conditions, throughput)
+            .published(fan.throughputs),
     ]
 }

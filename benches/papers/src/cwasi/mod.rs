@@ -9,7 +9,8 @@ use cwasi_bench_protocol::{Job, Made, Verb};
 use crate::run::Group;
 
 /// All measurements.
-pub const GROUPS: &[Group] = &[sequence::GROUP, resources::SEQUENCE, fan::OUT, fan::IN, resources::FAN_OUT];
+pub const GROUPS: &[Group] =
+    &[sequence::GROUP, resources::SEQUENCE, fan::OUT, fan::IN, resources::FAN_OUT];
 
 /// Bytes of a MB.
 pub const MB: usize = 1_000_000;

@@ -1,9 +1,8 @@
 //! Figures 7c and 8c: processor time and memory of everything that takes part.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use cwasi_bench::accounts::{CpuTimes, family, ours, proportional_memory};
 use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage};
-use cwasi_bench::peers::{Baseline, Peer, compile_http_guests};
 use cwasi_bench::plan::Effort;
 use cwasi_bench::side::Side;
 use cwasi_bench_protocol::{Job, Verb};
@@ -91,7 +90,8 @@ type Case = (String, Job);
 fn sequence(run: &Run) -> Result<Vec<Exhibit>> {
     let block = run.effort.pick(10, 5);
     let cases = |target: &str| -> Vec<Case> {
-        let case = |size: &usize| (format!("{size} MB"), calls(Verb::Call, target, size * MB, block));
+        let case =
+            |size: &usize| (format!("{size} MB"), calls(Verb::Call, target, size * MB, block));
         sizes(run.effort).iter().map(case).collect()
     };
     let mut usage = Usage::default();
@@ -102,10 +102,7 @@ fn sequence(run: &Run) -> Result<Vec<Exhibit>> {
     drivers(run, &mut usage, LOCAL, &fixture, &cases(TOUCH_ALL.0))?;
     drop(local);
     native(run, &mut usage, 1, &cases(""))?;
-    let guests = tempfile::tempdir()?;
-    compile_http_guests(&run.programs, guests.path())?;
-    let folder = guests.path().to_str().context("paths are UTF-8")?;
-    let peer = Peer::new(Baseline::HttpWasmedge).through(folder);
+    let peer = run.wasmedge_http()?;
     for (case, job) in cases("") {
         let mut side = peer.start(&std::env::current_exe()?)?;
         usage.add(WASMEDGE, &case, rounds(run), &mut side, &job, |side| Ok(family(side.pid())))?;
@@ -123,7 +120,8 @@ fn fan_out(run: &Run) -> Result<Vec<Exhibit>> {
     let fixture = Fixture::on(&scene);
     let names = callees(&fixture, run.effort);
     let cases = |targets: &[String]| -> Vec<Case> {
-        let case = |width: &usize| (width.to_string(), together(Verb::FanOut, targets.to_vec(), *width));
+        let case =
+            |width: &usize| (width.to_string(), together(Verb::FanOut, targets.to_vec(), *width));
         widths(run.effort).iter().map(case).collect()
     };
     drivers(run, &mut usage, LOCAL, &fixture, &cases(&names))?;
@@ -153,7 +151,13 @@ fn embedded(run: &Run, usage: &mut Usage, cases: &[Case]) -> Result<()> {
     driver.side.end()
 }
 
-fn drivers(run: &Run, usage: &mut Usage, name: &str, fixture: &Fixture<'_>, cases: &[Case]) -> Result<()> {
+fn drivers(
+    run: &Run,
+    usage: &mut Usage,
+    name: &str,
+    fixture: &Fixture<'_>,
+    cases: &[Case],
+) -> Result<()> {
     let scene: &Scene = fixture.scene;
     let mut driver = fixture.driver(&[])?;
     for (case, job) in cases {

@@ -2,13 +2,15 @@
 
 use anyhow::{Context as _, Result};
 use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, shim, stage, unlimited_redis};
-use cwasi_bench::peers::{Baseline, Peer, compile_http_guests};
+use cwasi_bench::peers::{Baseline, Peer};
 use cwasi_bench::plan::{Effort, Turns};
 use cwasi_bench::turns::{Contestant, Measured, take};
 use cwasi_bench_protocol::Verb;
 use cwasi_testbed::nodes::Nodes;
 
-use super::{EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, REDIS, REMOTE, WASMEDGE, WORKERS, calls};
+use super::{
+    EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, REDIS, REMOTE, WASMEDGE, WORKERS, calls,
+};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
@@ -39,7 +41,12 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
         let case = format!("{size} MB");
         for Measured { name, delivery, call } in sides {
             let millis = |samples: Vec<f64>| samples.iter().map(|micros| micros / 1e3).collect();
-            latency.push(Series::new(&format!("{name}: delivery"), &case, "ms", millis(delivery.all())));
+            latency.push(Series::new(
+                &format!("{name}: delivery"),
+                &case,
+                "ms",
+                millis(delivery.all()),
+            ));
             latency.push(Series::new(&format!("{name}: call"), &case, "ms", millis(call.all())));
             let rates = call.all().iter().map(|micros| 1e6 / micros).collect();
             throughput.push(Series::new(name, &case, "req/s", rates));
@@ -65,7 +72,9 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
         Exhibit::new(
             "cwasi-figure-7b",
             Form::Lines,
-            format!("Calls in a second if one follows the other: 1 by the call’s time. {conditions}"),
+            format!(
+                "Calls in a second if one follows the other: 1 by the call’s time. {conditions}"
+            ),
             throughput,
         )
         .published(&[
@@ -87,9 +96,6 @@ fn on_one_node(run: &Run) -> Result<Sized> {
     let scene = stage(&run.programs, "papers-sequence")?;
     let fixture = Fixture::on(&scene);
     let program = std::env::current_exe()?;
-    let guests = tempfile::tempdir()?;
-    compile_http_guests(&run.programs, guests.path())?;
-    let folder = guests.path().to_str().context("paths are UTF-8")?;
     fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
     let server = PayloadServer::start(&scene, "payload-server", &program)?;
     let (_, module) = TOUCH_ALL;
@@ -101,7 +107,7 @@ fn on_one_node(run: &Run) -> Result<Sized> {
         let job = |target| calls(Verb::Call, target, size * MB, turns.block);
         let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
         let beside = fixture.driver(&[("cwasi.mode", "local")])?;
-        let wasmedge = Peer::new(Baseline::HttpWasmedge).through(folder);
+        let wasmedge = run.wasmedge_http()?;
         let contestants = vec![
             Contestant { name: EMBEDDED, side: inside.side, job: job(INSIDE) },
             Contestant { name: LOCAL, side: beside.side, job: job(TOUCH_ALL.0) },

@@ -138,9 +138,12 @@ mod tests {
             let of = |side: &str, case: &str, first: f64| {
                 Series::new(side, case, "ms", vec![first, 2.0 * first, 4.0 * first])
             };
-            let series = vec![of("cwasi <local>", "1", 1.0), of("runc", "1", 2.0), of("runc", "10", 3.0)];
+            let series =
+                vec![of("cwasi <local>", "1", 1.0), of("runc", "1", 2.0), of("runc", "10", 3.0)];
             let exhibit = Exhibit::new(entry.id, Form::Lines, "in turns", series);
-            report.exhibits.push(exhibit.published(&[("OpenFaaS", "1", 7.5)]).tested("cwasi <local>"));
+            report
+                .exhibits
+                .push(exhibit.published(&[("OpenFaaS", "1", 7.5)]).tested("cwasi <local>"));
         }
         report
     }
@@ -156,7 +159,10 @@ mod tests {
         let mut failed = report.clone();
         failed.failed.push(("wow-figure-4".into(), "no runc".into()));
         failed.failed.push(("cold starts".into(), "left behind".into()));
-        assert_eq!(failed.problems(|_| true), ["wow-figure-4: no runc", "cold starts: left behind"]);
+        assert_eq!(
+            failed.problems(|_| true),
+            ["wow-figure-4: no runc", "cold starts: left behind"]
+        );
         let mut empty = report.clone();
         empty.exhibits[0].series[0].samples.clear();
         assert_eq!(empty.problems(|_| true).len(), 1);

@@ -22,7 +22,8 @@ pub fn page(report: &Report) -> Result<String> {
     let mut page = HEAD.to_owned();
     writeln!(page, "<p>{} run. {}</p>", report.effort, escaped(&report.machine.sentence()))?;
     if !report.machine.was_quiet() {
-        page += "<p class=\"warning\">Something else used this machine: the figures are noise.</p>\n";
+        page +=
+            "<p class=\"warning\">Something else used this machine: the figures are noise.</p>\n";
     }
     let versions = report.versions.iter();
     let versions: Vec<_> = versions.map(|(name, text)| format!("{name} {text}")).collect();

@@ -38,8 +38,16 @@ pub fn draw(exhibit: &Exhibit) -> Result<String> {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let drawn = match exhibit.form {
             Form::Boxes => boxes(exhibit, &root),
-            Form::Ecdf => curves(&shares(exhibit), &root, exhibit.unit(), "part of the samples", (true, false)),
-            Form::Lines | Form::Table => curves(&medians(exhibit), &root, "", exhibit.unit(), (false, true)),
+            Form::Ecdf => curves(
+                &shares(exhibit),
+                &root,
+                exhibit.unit(),
+                "part of the samples",
+                (true, false),
+            ),
+            Form::Lines | Form::Table => {
+                curves(&medians(exhibit), &root, "", exhibit.unit(), (false, true))
+            }
         };
         drawn.map_err(|error| anyhow!("draw {}: {error}", exhibit.id))?;
     }
@@ -55,7 +63,8 @@ fn medians(exhibit: &Exhibit) -> Vec<Curve> {
     let sides = exhibit.sides().into_iter().enumerate();
     let of = |(index, side): (usize, &str)| {
         let own = exhibit.series.iter().filter(|series| series.side == side);
-        let point = |series: &crate::series::Series| Some((number(&series.case)?, series.summary()?.p50));
+        let point =
+            |series: &crate::series::Series| Some((number(&series.case)?, series.summary()?.p50));
         let mut points: Vec<_> = own.filter_map(point).collect();
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
         (side.to_owned(), colour(index), points)
@@ -116,9 +125,14 @@ where
             for (name, colour, points) in curves {
                 let colour = *colour;
                 chart
-                    .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(2))?
+                    .draw_series(
+                        LineSeries::new(points.iter().copied(), colour.stroke_width(2))
+                            .point_size(2),
+                    )?
                     .label(name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3)));
+                    .legend(move |(x, y)| {
+                        PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3))
+                    });
             }
             chart
                 .configure_series_labels()
@@ -135,7 +149,11 @@ where
 }
 
 /// Boxes of quartiles, whiskers of 1.5 times their distance at most.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "places of boxes in a picture")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "places of boxes in a picture"
+)]
 fn boxes<B: DrawingBackend>(exhibit: &Exhibit, root: &Area<'_, B>) -> Drawn<B>
 where
     B::ErrorType: 'static,
@@ -149,9 +167,9 @@ where
         .x_label_area_size(36)
         .y_label_area_size(70)
         .build_cartesian_2d(
-            -0.5..cases.len() as f64 - 0.5,
-            (up.start as f32..up.end as f32).log_scale(),
-        )?;
+        -0.5..cases.len() as f64 - 0.5,
+        (up.start as f32..up.end as f32).log_scale(),
+    )?;
     let label = |at: &f64| {
         let place = at.round();
         let name = cases.get(place as usize).filter(|_| (at - place).abs() < 1e-6 && place >= 0.0);

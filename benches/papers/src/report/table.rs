@@ -89,7 +89,8 @@ pub fn digits(value: f64) -> String {
 /// For the terminal.
 pub fn text(exhibit: &Exhibit) -> Result<String> {
     let mut text = String::new();
-    let header = ["n", "p25", "p50", "p75", "mean", "SD"].map(|name| format!("{name:>8}")).join(" ");
+    let header =
+        ["n", "p25", "p50", "p75", "mean", "SD"].map(|name| format!("{name:>8}")).join(" ");
     writeln!(text, "  {:<14} {:<24} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
     for Row { case, side, cells } in rows(exhibit) {
         let mut line = format!("  {case:<14} {side:<24}");

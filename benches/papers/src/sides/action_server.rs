@@ -32,8 +32,8 @@ pub fn serve() -> Result<()> {
         loop {
             let (connection, _client) = listener.accept().await?;
             connection.set_nodelay(true)?;
-            let serving =
-                http1::Builder::new().serve_connection(TokioIo::new(connection), service_fn(answer));
+            let serving = http1::Builder::new()
+                .serve_connection(TokioIo::new(connection), service_fn(answer));
             tokio::spawn(serving);
         }
     })

@@ -88,7 +88,8 @@ impl Function {
     /// When it does not start.
     pub fn start<'a>(&self, scene: &'a Scene, id: &str) -> Result<Door<'a>> {
         let port = free_port(Ipv4Addr::LOCALHOST.into());
-        let output = self.command(scene, id, port).spawn().context("ctr run")?.wait_with_output()?;
+        let output =
+            self.command(scene, id, port).spawn().context("ctr run")?.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{id} did not start: {said}");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

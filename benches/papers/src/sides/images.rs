@@ -31,7 +31,8 @@ pub fn native(scene: &Scene, name: &str, program: &Path) -> Result<(String, u64)
 /// The program without symbols, which an image would have no use for.
 fn stripped(scene: &Scene, name: &str, program: &Path) -> Result<PathBuf> {
     let out = scene.containerd.ready().dir.join(format!("{name}.stripped"));
-    let status = Command::new("strip").arg("-o").arg(&out).arg(program).status().context("strip")?;
+    let status =
+        Command::new("strip").arg("-o").arg(&out).arg(program).status().context("strip")?;
     ensure!(status.success(), "strip {}: {status}", program.display());
     Ok(out)
 }
@@ -62,7 +63,8 @@ fn libraries(program: &Path) -> Result<Vec<String>> {
     let output = Command::new("ldd").arg(program).output().context("ldd")?;
     let said = String::from_utf8_lossy(&output.stdout);
     // `libc.so.6 => /lib/…/libc.so.6 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`
-    let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
+    let path =
+        |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
     Ok(said.lines().filter_map(path).collect())
 }
 

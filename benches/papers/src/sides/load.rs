@@ -128,7 +128,10 @@ pub fn paced(target: &Target, clients: usize, rate: u32, time: Duration) -> Resu
 ///
 /// # Errors
 /// When a thread fails.
-pub fn at_once<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+pub fn at_once<T: Sync, R: Send>(
+    items: &[T],
+    run: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
     thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || run(item))).collect();
