@@ -7,6 +7,7 @@
 mod contents;
 mod cwasi;
 mod exhibit;
+mod operator;
 mod report;
 mod run;
 mod series;
@@ -77,7 +78,8 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     let out =
         selection.out.unwrap_or_else(|| programs.parent().unwrap_or(&programs).join("papers"));
     let mut run = Run::new(effort, programs, &selection.exhibit);
-    for group in cwasi::GROUPS.iter().chain(wow::GROUPS).chain(thesis::GROUPS) {
+    let papers = [cwasi::GROUPS, wow::GROUPS, thesis::GROUPS, operator::GROUPS];
+    for group in papers.into_iter().flatten() {
         run.measure(group);
     }
     run.report.machine.finish();
