@@ -11,11 +11,13 @@ use cwasi_bench::peers::{Baseline, Peer, compile_http_guests};
 use cwasi_bench::plan::Effort;
 use cwasi_bench::session::caught;
 use cwasi_testbed::paths;
+use cwasi_testbed::scene::Scene;
 use tempfile::TempDir;
 
 use crate::contents::CONTENTS;
 use crate::exhibit::Exhibit;
 use crate::report::Report;
+use crate::sides::images::Archive;
 
 /// Measurements that share their containers.
 pub struct Group {
@@ -33,6 +35,7 @@ pub struct Run {
     pub report: Report,
     filter: String,
     wasmedge_guests: OnceLock<TempDir>,
+    own_image: OnceLock<(Archive, TempDir)>,
 }
 
 impl Run {
@@ -51,7 +54,14 @@ impl Run {
             report.absent.push(("CWASI with the engine WasmEdge".to_owned(), reason.to_owned()));
         }
         let filter = filter.to_owned();
-        Self { effort, programs, report, filter, wasmedge_guests: OnceLock::new() }
+        Self {
+            effort,
+            programs,
+            report,
+            filter,
+            wasmedge_guests: OnceLock::new(),
+            own_image: OnceLock::new(),
+        }
     }
 
     fn wants(&self, id: &str) -> bool {
@@ -91,6 +101,23 @@ impl Run {
         };
         let folder = folder.path().to_str().context("paths are UTF-8")?;
         Ok(Peer::new(Baseline::HttpWasmedge).through(folder))
+    }
+
+    /// Imports an image of this program, which native sides are parts of; its name.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn own_image(&self, scene: &Scene) -> Result<String> {
+        let (archive, _folder) = match self.own_image.get() {
+            Some(image) => image,
+            None => {
+                let folder = tempfile::tempdir()?;
+                let own = std::env::current_exe()?;
+                let archive = Archive::native(folder.path(), "native-servers", &own)?;
+                self.own_image.get_or_init(|| (archive, folder))
+            }
+        };
+        Ok(archive.import(scene))
     }
 
     /// Runs a group if one of its entries was asked for.

@@ -137,7 +137,7 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
         fixture.callee(JOIN, &[("cwasi.fan-in", "caller")]);
         vec![JOIN.0.to_owned()]
     };
-    let server = PayloadServer::start(&scene, "payload-server", &program)?;
+    let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");

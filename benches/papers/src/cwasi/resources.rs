@@ -169,7 +169,7 @@ fn drivers(
 fn native(run: &Run, usage: &mut Usage, connections: usize, cases: &[Case]) -> Result<()> {
     let scene = stage(&run.programs, "papers-resources-native")?;
     let program = std::env::current_exe()?;
-    let server = PayloadServer::start(&scene, "payload-server", &program)?;
+    let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
     let mut side = server.peer(connections).start(&program)?;
     for (case, job) in cases {
         usage.add(NATIVE, case, rounds(run), &mut side, job, |side| {

@@ -97,7 +97,7 @@ fn on_one_node(run: &Run) -> Result<Sized> {
     let fixture = Fixture::on(&scene);
     let program = std::env::current_exe()?;
     fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
-    let server = PayloadServer::start(&scene, "payload-server", &program)?;
+    let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");

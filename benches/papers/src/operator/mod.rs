@@ -3,6 +3,7 @@
 mod published;
 mod services;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -16,7 +17,7 @@ use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
 use crate::sides::door::{Door, Function};
-use crate::sides::images::{PROGRAM, module, native};
+use crate::sides::images::{Archive, PROGRAM};
 use crate::sides::load::{Target, millis, paced, serial};
 use published::{FUNCTIONS, Published, mean};
 use services::Services;
@@ -93,16 +94,16 @@ fn sides(
     found: &mut Found,
 ) -> Result<Vec<Function>> {
     let Published { name, .. } = function;
-    let built = |file: &str| {
-        let path = checkout().join("target/functions").join(file);
-        path.exists().then_some(path).context("it was not built: scripts/functions.sh")
-    };
-    let (wasm, length) = module(scene, &format!("{name}-wasm"), &built(&format!("{name}.wasm"))?)?;
-    let (server, native_length) = native(scene, &format!("{name}-native"), &built(name)?)?;
-    for (side, length) in [(OURS, length), (NATIVE, native_length)] {
+    let folder = tempfile::tempdir()?;
+    let built = built_wasm_and_native(name)?;
+    let wasm = Archive::module(folder.path(), &format!("{name}-wasm"), &built[0])?;
+    let server = Archive::native(folder.path(), &format!("{name}-native"), &built[1])?;
+    for (side, archive) in [(OURS, &wasm), (NATIVE, &server)] {
         #[expect(clippy::cast_precision_loss, reason = "megabytes")]
-        found.images.push(Series::new(side, name, "KB", vec![length as f64 / 1e3]));
+        let size = archive.length()? as f64 / 1e3;
+        found.images.push(Series::new(side, name, "KB", vec![size]));
     }
+    let (wasm, server) = (wasm.import(scene), server.import(scene));
     let ours =
         Function::ours(OURS, &wasm, "wasmtime").with("cwasi.concurrency", &CLIENTS.to_string());
     let mut sides = vec![ours, Function::native(NATIVE, &server, &[PROGRAM])];
@@ -111,6 +112,14 @@ fn sides(
         sides = sides.into_iter().map(allowed).collect();
     }
     Ok(sides)
+}
+
+/// What `scripts/functions.sh` builds of a function.
+fn built_wasm_and_native(name: &str) -> Result<[PathBuf; 2]> {
+    let built = [format!("{name}.wasm"), name.to_owned()];
+    let built = built.map(|file| checkout().join("target/functions").join(file));
+    let all = built.iter().all(|path| path.exists());
+    all.then_some(built).context("it was not built: scripts/functions.sh")
 }
 
 fn measure(

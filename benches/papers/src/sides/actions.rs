@@ -8,7 +8,7 @@ use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::Scene;
 
 use super::door::Function;
-use super::images::{PROGRAM, native};
+use super::images::PROGRAM;
 use super::load::millis;
 use crate::run::Run;
 
@@ -32,8 +32,8 @@ pub fn sides(run: &Run, scene: &Scene, workers: usize) -> Result<Vec<Function>> 
         function.with("cwasi.concurrency", &workers)
     };
     let mut sides: Vec<Function> = run.engines().iter().map(ours).collect();
-    let (image, _length) = native(scene, "action-server", &std::env::current_exe()?)?;
-    sides.push(Function::native(NATIVE, &image, &[PROGRAM, "action-server"]));
+    let server = [PROGRAM, "action-server"];
+    sides.push(Function::native(NATIVE, &run.own_image(scene)?, &server));
     Ok(sides)
 }
 

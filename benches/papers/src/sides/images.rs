@@ -1,4 +1,4 @@
-//! Images of native programs.
+//! Images of native programs and of modules.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,50 +12,69 @@ pub const RUNC: &str = "io.containerd.runc.v2";
 /// Path of the program in its image.
 pub const PROGRAM: &str = "/program";
 
-/// Imports an image with a program, and with the libraries that it needs of this machine, if any; its name and the
-/// length of its archive in bytes.
-///
-/// # Errors
-/// When the program is missing.
-pub fn native(scene: &Scene, name: &str, program: &Path) -> Result<(String, u64)> {
-    let mut rootfs = Rootfs::default();
-    let stripped = stripped(scene, name, program)?;
-    rootfs.file(&stripped, PROGRAM)?;
-    std::fs::remove_file(stripped)?;
-    for library in libraries(program)? {
-        rootfs.file(Path::new(&library), &library)?;
+/// An image's archive.
+pub struct Archive {
+    pub reference: String,
+    pub path: PathBuf,
+}
+
+impl Archive {
+    /// Writes an image with a program, and with the libraries that it needs of this machine, if any.
+    ///
+    /// # Errors
+    /// When the program is missing.
+    pub fn native(folder: &Path, name: &str, program: &Path) -> Result<Self> {
+        let mut rootfs = Rootfs::default();
+        let stripped = stripped(folder, name, program)?;
+        rootfs.file(&stripped, PROGRAM)?;
+        std::fs::remove_file(stripped)?;
+        for library in libraries(program)? {
+            rootfs.file(Path::new(&library), &library)?;
+        }
+        Self::write(folder, rootfs, name, PROGRAM)
     }
-    import(scene, rootfs, name, PROGRAM)
+
+    /// Writes an image with a module.
+    ///
+    /// # Errors
+    /// When the module is missing.
+    pub fn module(folder: &Path, name: &str, module: &Path) -> Result<Self> {
+        let mut rootfs = Rootfs::default();
+        rootfs.file(module, "/m.wasm")?;
+        Self::write(folder, rootfs, name, "/m.wasm")
+    }
+
+    fn write(folder: &Path, rootfs: Rootfs, name: &str, entrypoint: &str) -> Result<Self> {
+        let (reference, path) =
+            (format!("localhost/{name}:papers"), folder.join(format!("{name}.tar")));
+        let start = Start { entrypoint: vec![entrypoint.to_owned()], ..Start::default() };
+        rootfs.write(&reference, &start, &path)?;
+        Ok(Self { reference, path })
+    }
+
+    /// Imports it; its name.
+    #[must_use]
+    pub fn import(&self, scene: &Scene) -> String {
+        scene.import(&self.path);
+        self.reference.clone()
+    }
+
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn length(&self) -> Result<u64> {
+        Ok(std::fs::metadata(&self.path)?.len())
+    }
 }
 
 /// The program without symbols, which an image would have no use for.
-fn stripped(scene: &Scene, name: &str, program: &Path) -> Result<PathBuf> {
-    let out = scene.containerd.ready().dir.join(format!("{name}.stripped"));
+fn stripped(folder: &Path, name: &str, program: &Path) -> Result<PathBuf> {
+    let out = folder.join(format!("{name}.stripped"));
     let status =
         Command::new("strip").arg("-o").arg(&out).arg(program).status().context("strip")?;
     ensure!(status.success(), "strip {}: {status}", program.display());
     Ok(out)
-}
-
-/// Imports an image with a module; its name and the length of its archive in bytes.
-///
-/// # Errors
-/// When the module is missing.
-pub fn module(scene: &Scene, name: &str, module: &Path) -> Result<(String, u64)> {
-    let mut rootfs = Rootfs::default();
-    rootfs.file(module, "/m.wasm")?;
-    import(scene, rootfs, name, "/m.wasm")
-}
-
-fn import(scene: &Scene, rootfs: Rootfs, name: &str, entrypoint: &str) -> Result<(String, u64)> {
-    let reference = format!("localhost/{name}:papers");
-    let archive = scene.containerd.ready().dir.join(format!("{name}.tar"));
-    let start = Start { entrypoint: vec![entrypoint.to_owned()], ..Start::default() };
-    rootfs.write(&reference, &start, &archive)?;
-    scene.import(&archive);
-    let length = std::fs::metadata(&archive)?.len();
-    std::fs::remove_file(&archive)?;
-    Ok((reference, length))
 }
 
 /// Paths that the program loads; none for a static one.

@@ -1,7 +1,6 @@
 //! The baseline `http-loopback` with its server in a container of runc, in the machine's network.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +9,7 @@ use cwasi_testbed::processes;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::Scene;
 
-use super::images::{PROGRAM, RUNC, native};
+use super::images::{PROGRAM, RUNC};
 
 /// A server until it is dropped.
 pub struct PayloadServer<'a> {
@@ -21,13 +20,12 @@ pub struct PayloadServer<'a> {
 }
 
 impl<'a> PayloadServer<'a> {
-    /// Starts one; `program` is this program.
+    /// Starts one; `image` is that of this program.
     ///
     /// # Errors
     /// When it does not say where it listens.
-    pub fn start(scene: &'a Scene, id: &str, program: &Path) -> Result<Self> {
-        let (image, _length) = native(scene, "payload-server", program)?;
-        let run = Run::new(&scene.namespace, &image, id).runtime(RUNC).flag("--net-host");
+    pub fn start(scene: &'a Scene, id: &str, image: &str) -> Result<Self> {
+        let run = Run::new(&scene.namespace, image, id).runtime(RUNC).flag("--net-host");
         let mut ctr: Command =
             run.args([PROGRAM, "peer-server", "http-loopback"]).command(scene.containerd, false);
         let mut ctr = ctr.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("ctr run")?;

@@ -32,9 +32,10 @@ pub const IO: Group = Group {
     entries: &["wow-io"],
     run: |run| {
         let exhibit = measure(run, "wow-io", 12, &[sleeping(run.effort, 300)])?;
-        Ok(vec![
-            exhibit.published(&[("Docker, less than", CASE, 15.0), ("wasmer, wasmtime, wamr, about", CASE, 40.0)]),
-        ])
+        Ok(vec![exhibit.published(&[
+            ("Docker, less than", CASE, 15.0),
+            ("wasmer, wasmtime, wamr, about", CASE, 40.0),
+        ])])
     },
 };
 
