@@ -4,6 +4,7 @@
 //! all of them beside the papers' numbers, in the order of the [`contents`]. Functions run in containers of a private
 //! containerd, as in `cwasi-bench`, whose drivers, baselines and turns are used here. Never part of the product.
 
+mod claims;
 mod contents;
 mod cwasi;
 mod exhibit;
@@ -84,11 +85,14 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     }
     run.report.machine.finish();
     run.report.write(&out)?;
-    print!("{}", run.report.text()?);
-    let problems = run.problems();
+    let claims = claims::table(&run.report)?;
+    std::fs::write(out.join("claims.md"), &claims)?;
+    print!("{}\n{claims}", run.report.text()?);
+    let mut problems = run.problems();
+    problems.extend(claims::problems(&run.report));
     for problem in &problems {
         eprintln!("FAILED {problem}");
     }
-    eprintln!("{0}/index.html, {0}/report.json, {0}/samples.csv", out.display());
+    eprintln!("{0}/index.html, {0}/claims.md, {0}/report.json, {0}/samples.csv", out.display());
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use cwasi_bench::machine::Machine;
-use cwasi_bench::peers::{Baseline, Peer, compile_http_guests};
+use cwasi_bench::peers::{Baseline, Peer, WasmtimeServe, compile_http_guests};
 use cwasi_bench::plan::Effort;
 use cwasi_bench::session::caught;
 use cwasi_testbed::paths;
@@ -52,6 +52,10 @@ impl Run {
             let reason =
                 "its program cwasi-sandbox-wasmedge is not built (scripts/build.sh --wasmedge)";
             report.absent.push(("CWASI with the engine WasmEdge".to_owned(), reason.to_owned()));
+        }
+        if !WasmtimeServe::is_installed() {
+            let missing = WasmtimeServe::MISSING.to_owned();
+            report.absent.push((WasmtimeServe::NAME.to_owned(), missing));
         }
         let filter = filter.to_owned();
         Self {
@@ -158,11 +162,16 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
         ("containerd", unpacked.join("containerd-1.6/usr/bin/containerd"), "--version"),
         ("runc", unpacked.join("runc/usr/sbin/runc"), "--version"),
         ("redis", unpacked.join("redis-7/usr/bin/redis-server"), "--version"),
+        ("nginx", unpacked.join("nginx/usr/sbin/nginx"), "-v"),
+        ("postgres", unpacked.join("postgresql/usr/lib/postgresql/15/bin/postgres"), "--version"),
+        ("wasmtime", unpacked.join("wasmtime/bin/wasmtime"), "--version"),
         ("wasmedge", unpacked.join("wasmedge/usr/bin/wasmedge"), "--version"),
     ];
     let version = |(name, program, flag): (&str, PathBuf, &str)| {
         let output = Command::new(program).arg(flag).output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned();
+        // nginx says it on stderr.
+        let said = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&said).lines().next()?.trim().to_owned();
         Some((name.to_owned(), text))
     };
     commands.into_iter().filter_map(version).collect()

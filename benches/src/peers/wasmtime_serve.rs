@@ -28,12 +28,18 @@ impl WasmtimeServe {
     pub const MISSING: &str = "wasmtime serve was not measured: install wasmtime-cli, or set CWASI_BENCH_WASMTIME to \
                                its program";
 
+    /// True when the machine has it.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        is_there(&program())
+    }
+
     /// Starts it; `None` when the machine does not have it.
     ///
     /// # Errors
     /// When it does not say where it listens.
     pub fn start(component: &Path) -> Result<Option<Self>> {
-        let program = std::env::var_os(PROGRAM).unwrap_or_else(|| BY_NAME.into());
+        let program = program();
         if !is_there(&program) {
             anyhow::ensure!(
                 std::env::var_os(PROGRAM).is_none(),
@@ -61,6 +67,10 @@ impl WasmtimeServe {
     pub fn address(&self) -> String {
         format!("{}/", self.address)
     }
+}
+
+fn program() -> OsString {
+    std::env::var_os(PROGRAM).unwrap_or_else(|| BY_NAME.into())
 }
 
 fn is_there(program: &OsString) -> bool {

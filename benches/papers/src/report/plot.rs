@@ -72,7 +72,7 @@ fn medians(exhibit: &Exhibit) -> Vec<Curve> {
     sides.map(of).collect()
 }
 
-/// Each side's share of samples up to a value.
+/// Each side's share of samples up to a value, in steps.
 #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 samples")]
 fn shares(exhibit: &Exhibit) -> Vec<Curve> {
     let sides = exhibit.sides().into_iter().enumerate();
@@ -82,8 +82,14 @@ fn shares(exhibit: &Exhibit) -> Vec<Curve> {
         let step = samples.len().div_ceil(POINTS_MAX).max(1);
         let last = samples.len().saturating_sub(1);
         let kept = samples.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == last);
-        let point = |(at, sample): (usize, &f64)| (*sample, (at + 1) as f64 / samples.len() as f64);
-        (side.to_owned(), colour(index), kept.map(point).collect())
+        let (mut points, mut below) = (Vec::new(), 0.0);
+        for (at, sample) in kept {
+            let share = (at + 1) as f64 / samples.len() as f64;
+            // A step: up at the sample, and not before.
+            points.extend([(*sample, below), (*sample, share)]);
+            below = share;
+        }
+        (side.to_owned(), colour(index), points)
     };
     sides.map(of).collect()
 }
@@ -114,6 +120,8 @@ where
     let points = curves.iter().flat_map(|(_, _, points)| points);
     let across = range(points.clone().map(|point| point.0), logarithmic.0);
     let up = range(points.map(|point| point.1), logarithmic.1);
+    // A step has no points.
+    let points_of = if logarithmic.0 { 0 } else { 2 };
     root.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(root);
     chart.margin(12).x_label_area_size(36).y_label_area_size(70);
@@ -127,7 +135,7 @@ where
                 chart
                     .draw_series(
                         LineSeries::new(points.iter().copied(), colour.stroke_width(2))
-                            .point_size(2),
+                            .point_size(points_of),
                     )?
                     .label(name)
                     .legend(move |(x, y)| {
@@ -136,6 +144,7 @@ where
             }
             chart
                 .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
                 .background_style(WHITE.mix(0.85))
                 .border_style(RGBColor(200, 200, 200))
                 .draw()?;
@@ -202,6 +211,7 @@ where
     }
     chart
         .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.85))
         .border_style(RGBColor(200, 200, 200))
         .draw()?;

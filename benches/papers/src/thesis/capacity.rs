@@ -76,8 +76,10 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
             ("OpenWhisk with Docker", "at a time", 81.0),
             ("OpenWhisk with WOW", "at a time", 878.0),
         ]),
-        Exhibit::new("thesis-capacity-cpu", Form::Lines, &conditions, cpu),
-        Exhibit::new("thesis-capacity-ram", Form::Lines, conditions, ram),
+        Exhibit::new("thesis-capacity-cpu", Form::Lines, &conditions, cpu)
+            .published(&[("Docker, most", "81", 773.37), ("WOW, most", "878", 182.0)]),
+        Exhibit::new("thesis-capacity-ram", Form::Lines, conditions, ram)
+            .published(&[("Docker, RSS", "81", 4947.56), ("WOW, RSS", "878", 1030.58)]),
     ])
 }
 

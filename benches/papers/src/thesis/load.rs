@@ -123,7 +123,7 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
 fn exhibit(run: &Run, id: &'static str, what: &str, series: &[Series], means: [f64; 2]) -> Exhibit {
     let conditions = format!(
         "N clients, each of which sends its next request when it has the answer; {:?} for each number and side, in turns. Up to \
-         {WORKERS} requests run at a time in one container. {what} {ABOUT}",
+         {WORKERS} requests run at a time in one container. “{MEANS}” has the mean of each N. {what} {ABOUT}",
         time(run.effort, id.starts_with("thesis-mix"))
     );
     let [docker, wasm] = means;

@@ -66,7 +66,7 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let conditions = format!(
         "From the start of `ctr run --detach` until the first answer to {QUERY}, N at a time, {rounds} times in turns. {ABOUT} \
          Every container has a shim process of its own, but for those of one workflow, whose shim daemon runs already, as WOW’s \
-         executor does."
+         executor does. “{MEANS}” has the mean of each N."
     );
     let thesis = Exhibit::new("thesis-cold-starts", Form::Boxes, &conditions, with_means(&series));
     Ok(vec![
