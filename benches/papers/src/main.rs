@@ -4,6 +4,7 @@
 //! all of them beside the papers' numbers, in the order of the [`contents`]. Functions run in containers of a private
 //! containerd, as in `cwasi-bench`, whose drivers, baselines and turns are used here. Never part of the product.
 
+mod actions;
 mod claims;
 mod contents;
 mod cwasi;
@@ -50,6 +51,9 @@ enum Verb {
     /// The native server of WOW's and the thesis' actions, at the port in PORT.
     #[command(hide = true)]
     ActionServer,
+    /// One of these actions.
+    #[command(hide = true)]
+    Action { query: String },
 }
 
 #[derive(Args)]
@@ -69,6 +73,10 @@ fn main() -> Result<ExitCode> {
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
+        Verb::Action { query } => {
+            println!("{}", bench_actions::answer(&query).map_err(anyhow::Error::msg)?);
+            Ok(ExitCode::SUCCESS)
+        }
         Verb::ActionServer => sides::action_server::serve().map(|()| ExitCode::SUCCESS),
     }
 }

@@ -1,21 +1,20 @@
 //! Table 17, Figures 31 and 32: how many invocations sleep at a time until one fails, and what they use meanwhile.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use cwasi_bench::accounts::{ours, proportional_memory};
 use cwasi_bench::fixture::{WORKFLOW, stage};
 use cwasi_bench::plan::Effort;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::run::Run as ContainerRun;
+use cwasi_testbed::scene::{GUESTS, Scene};
 
+use crate::actions::NATIVE;
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
-use crate::sides::actions::{ABOUT, sides};
-use crate::sides::door::{Door, Function};
+use crate::sides::images::{PROGRAM, RUNC};
 
 pub const GROUP: Group = Group {
     name: "thesis: capacity",
@@ -23,8 +22,10 @@ pub const GROUP: Group = Group {
     run,
 };
 
-/// What a sleeping invocation is asked for: longer than the test.
-const SLEEP: &str = "sleep=3600000";
+/// What an invocation does: longer than the test.
+const SLEEP: &str = "sleep=36000000";
+/// The guest that does it.
+const GUEST: &str = "/papers-action.wasm";
 /// Part of the machine's memory that stays free.
 const RESERVE: f64 = 0.15;
 
@@ -45,29 +46,70 @@ struct Capacity {
     steps: Vec<(usize, f64, f64)>,
 }
 
+/// Who starts invocations.
+struct Side {
+    name: String,
+    image: String,
+    /// Arguments without the action.
+    args: Vec<&'static str>,
+    /// Ours, or that of native containers.
+    engine: Option<&'static str>,
+}
+
+impl Side {
+    fn all(run: &Run, scene: &Scene) -> Result<Vec<Self>> {
+        let ours = |engine: &'static str| Self {
+            name: format!("CWASI {engine}"),
+            image: GUESTS.to_owned(),
+            args: vec![GUEST],
+            engine: Some(engine),
+        };
+        let mut sides: Vec<Self> = run.engines().into_iter().map(ours).collect();
+        let (name, image) = (NATIVE.to_owned(), run.own_image(scene)?);
+        sides.push(Self { name, image, args: vec![PROGRAM, "action"], engine: None });
+        Ok(sides)
+    }
+
+    /// Starts one invocation, which sleeps.
+    fn start(&self, scene: &Scene, id: &str, query: &str) -> Result<()> {
+        let args = self.args.iter().copied().chain([query]);
+        let run = ContainerRun::new(&scene.namespace, &self.image, id).args(args);
+        let run = match self.engine {
+            Some(engine) => {
+                run.annotation("cwasi.engine", engine).annotation("cwasi.workflow", WORKFLOW)
+            }
+            None => run.runtime(RUNC),
+        };
+        let output = run.command(scene.containerd, true).output().context("ctr run")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{id} did not start: {said}");
+        Ok(())
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "thousands of invocations")]
 fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let [mut counts, mut cpu, mut ram] = [Vec::new(), Vec::new(), Vec::new()];
     let mut reasons = Vec::new();
-    let numbers = 0..run.engines().len() + 1;
-    for side in numbers {
+    for side in 0..run.engines().len() + 1 {
+        // Each side begins with nothing beside it.
         let scene = stage(&run.programs, &format!("papers-capacity-{side}"))?;
-        let function = sides(run, &scene, 1)?.swap_remove(side);
-        let function = function.with("cwasi.workflow", WORKFLOW).with("cwasi.timeout", "2h");
-        let found = fill(&scene, &function, limits(run.effort))?;
-        let name = &function.side;
-        reasons.push(format!("{name}: {}", found.stopped_by));
-        counts.push(Series::new(name, "at a time", "invocations", vec![found.invocations as f64]));
+        let side = Side::all(run, &scene)?.swap_remove(side);
+        let found = fill(&scene, &side, limits(run.effort))?;
+        reasons.push(format!("{}: {}", side.name, found.stopped_by));
+        let count = vec![found.invocations as f64];
+        counts.push(Series::new(&side.name, "at a time", "invocations", count));
         for (count, used, memory) in found.steps {
-            cpu.push(Series::new(name, count, "% CPU", vec![used]));
-            ram.push(Series::new(name, count, "MiB", vec![memory]));
+            cpu.push(Series::new(&side.name, count, "% CPU", vec![used]));
+            ram.push(Series::new(&side.name, count, "MiB", vec![memory]));
         }
     }
     let conditions = format!(
-        "One container after the other, each with one invocation that sleeps, until one of them fails. What stopped it: {}. CPU is \
-         that of the whole machine while containers start, 100 % is one processor. Memory is the proportional set size of all \
-         processes but containerd: functions, our one shim daemon and zygote, runc’s shims. {ABOUT} The thesis’ Docker has a \
-         container for each invocation, as all sides have here; its Wasm ran them in one executor.",
+        "One `ctr run` after the other of a program that sleeps, each an invocation in a container of its own, until one fails. What \
+         stopped it: {}. CPU is that of the whole machine while containers start, 100 % is one processor. Memory is the \
+         proportional set size of all processes but containerd: functions, our one shim daemon and zygote (the functions are of one \
+         workflow), runc’s shims. The thesis’ Docker has a container for each invocation, as all sides have here; its Wasm ran \
+         them in one executor.",
         reasons.join("; ")
     );
     let counts = Exhibit::new("thesis-capacity", Form::Table, &conditions, counts);
@@ -83,11 +125,14 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     ])
 }
 
-fn fill(scene: &Scene, function: &Function, (most, step): (usize, usize)) -> Result<Capacity> {
-    let mut held: Vec<(Door<'_>, TcpStream)> = Vec::new();
-    let mut steps = Vec::new();
+fn fill(scene: &Scene, side: &Side, (most, step): (usize, usize)) -> Result<Capacity> {
+    // Compiles the module.
+    side.start(scene, "first", "hello")?;
+    scene.wait_stopped("first");
+    scene.remove("first");
+    let (mut asleep, mut steps) = (0, Vec::new());
     let stopped_by = loop {
-        if held.len() >= most {
+        if asleep >= most {
             break format!("nothing failed up to {most}, where this run ends");
         }
         let free = free_memory()?;
@@ -95,48 +140,49 @@ fn fill(scene: &Scene, function: &Function, (most, step): (usize, usize)) -> Res
             break format!("this test, with {:.0} % of the machine’s memory left", free * 100.0);
         }
         let (started, before) = (Instant::now(), processor_time()?);
-        let failed =
-            add(scene, function, &mut held, step).and_then(|()| all_sleep(&mut held)).err();
+        let mut starting = asleep..asleep + step;
+        let failed = starting.find_map(|number| {
+            side.start(scene, &format!("sleeps-{number}"), SLEEP).err().map(|error| (number, error))
+        });
         let used =
             100.0 * (processor_time()? - before).as_secs_f64() / started.elapsed().as_secs_f64();
-        if let Some(error) = failed {
-            // Without one that works there is no capacity.
-            ensure!(!held.is_empty(), "{error:#}");
-            break format!("{error:#}");
+        let all = failed.as_ref().map_or(asleep + step, |(number, _)| *number);
+        let running = running(scene);
+        if let Some((_, error)) = failed {
+            break stopped(&mut asleep, running, format!("{error:#}"))?;
         }
-        steps.push((held.len(), used, proportional_memory(&ours(scene))?));
+        if running < all {
+            let reason = format!("{} of {all} invocations ended", all - running);
+            break stopped(&mut asleep, running, reason)?;
+        }
+        asleep = all;
+        steps.push((asleep, used, proportional_memory(&ours(scene))?));
     };
-    Ok(Capacity { invocations: held.len(), stopped_by, steps })
+    remove(scene)?;
+    Ok(Capacity { invocations: asleep, stopped_by, steps })
 }
 
-fn add<'a>(
-    scene: &'a Scene,
-    function: &Function,
-    held: &mut Vec<(Door<'a>, TcpStream)>,
-    step: usize,
-) -> Result<()> {
-    for _ in 0..step {
-        let door = function.open(scene, &format!("sleeps-{}", held.len()), "hello")?;
-        let stream = door.target(SLEEP).send()?;
-        held.push((door, stream));
-    }
-    Ok(())
+/// Notes how many sleep still; without one there is no capacity.
+fn stopped(asleep: &mut usize, running: usize, reason: String) -> Result<String> {
+    ensure!(running > 0 && *asleep > 0, "{reason}");
+    *asleep = running;
+    Ok(reason)
 }
 
-/// An error for the first invocation that has an answer, or lost its connection.
-fn all_sleep(held: &mut [(Door<'_>, TcpStream)]) -> Result<()> {
-    for (number, (door, stream)) in held.iter_mut().enumerate() {
-        stream.set_nonblocking(true)?;
-        let mut head = [0; 64];
-        match stream.peek(&mut head) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("invocation {number}, {}", door.id));
-            }
-            Ok(length) => {
-                bail!("invocation {number} ended: {:?}", String::from_utf8_lossy(&head[..length]))
-            }
-        }
+/// Containers whose program runs.
+fn running(scene: &Scene) -> usize {
+    let list = scene.ctr(["task", "ls"]).success().text();
+    list.lines().filter(|line| line.split_whitespace().last() == Some("RUNNING")).count()
+}
+
+/// All at once: one by one takes as long as the test.
+fn remove(scene: &Scene) -> Result<()> {
+    for noun in ["task", "container"] {
+        let list = scene.ctr([noun, "ls", "--quiet"]).success().text();
+        let force = (noun == "task").then_some("--force");
+        let words = [noun, "rm"].into_iter().chain(force).chain(list.split_whitespace());
+        let removed = scene.ctr(words);
+        ensure!(removed.code == 0, "{}", removed.stderr);
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::Scene;
 
 use super::throughput::sleeping;
+use crate::actions::{ABOUT, hashing, sides};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
-use crate::sides::actions::{ABOUT, hashing, sides};
 use crate::sides::door::{Door, Function};
 use crate::sides::load::{at_once, millis};
 

@@ -7,10 +7,10 @@ use cwasi_bench::fixture::{WORKFLOW, stage};
 use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::Scene;
 
+use crate::actions::{ABOUT, sides};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::{MEANS, Series, with_means};
-use crate::sides::actions::{ABOUT, sides};
 use crate::sides::door::Function;
 use crate::sides::load::{at_once, millis};
 

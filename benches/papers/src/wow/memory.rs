@@ -7,10 +7,10 @@ use cwasi_bench::accounts::{charged, ours, proportional_memory};
 use cwasi_bench::fixture::{WORKFLOW, stage};
 use cwasi_bench::plan::Effort;
 
+use crate::actions::{ABOUT, sides};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
-use crate::sides::actions::{ABOUT, sides};
 
 pub const GROUP: Group =
     Group { name: "WOW: memory of a warm function", entries: &["wow-table-2"], run };

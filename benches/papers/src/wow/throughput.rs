@@ -6,10 +6,10 @@ use anyhow::Result;
 use cwasi_bench::fixture::stage;
 use cwasi_bench::plan::Effort;
 
+use crate::actions::{ABOUT, hashing, sides};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
-use crate::sides::actions::{ABOUT, hashing, sides};
 use crate::sides::load::{Target, closed};
 
 pub const MIXED: Group = Group {

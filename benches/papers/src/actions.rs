@@ -7,10 +7,10 @@ use cwasi_bench::fixture::guest;
 use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::Scene;
 
-use super::door::Function;
-use super::images::PROGRAM;
-use super::load::millis;
 use crate::run::Run;
+use crate::sides::door::Function;
+use crate::sides::images::PROGRAM;
+use crate::sides::load::millis;
 
 /// Name of the native side.
 pub const NATIVE: &str = "native in runc";
