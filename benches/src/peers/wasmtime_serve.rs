@@ -39,6 +39,14 @@ impl WasmtimeServe {
     /// # Errors
     /// When it does not say where it listens.
     pub fn start(component: &Path) -> Result<Option<Self>> {
+        Self::start_with(component, &[])
+    }
+
+    /// The same, with further options.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(component: &Path, options: &[String]) -> Result<Option<Self>> {
         let program = program();
         if !is_there(&program) {
             anyhow::ensure!(
@@ -48,7 +56,7 @@ impl WasmtimeServe {
             return Ok(None);
         }
         let mut command = Command::new(&program);
-        command.args(["serve", "-Scli", "--addr", "127.0.0.1:0"]).arg(component);
+        command.args(["serve", "-Scli", "--addr", "127.0.0.1:0"]).args(options).arg(component);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("start {program:?}"))?;
         let stderr = process.stderr.take().context("stderr is a pipe")?;

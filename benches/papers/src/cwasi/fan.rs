@@ -1,14 +1,15 @@
 //! Figures 8a, 8b, 9a and 9b, Table 2: one function and many, both ways.
 
 use anyhow::Result;
-use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage};
+use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, shim, stage};
 use cwasi_bench::peers::Peer;
 use cwasi_bench::plan::{Effort, Turns};
 use cwasi_bench::side::Side;
 use cwasi_bench::turns::{Contestant, Measured, take};
 use cwasi_bench_protocol::{Job, Verb};
+use cwasi_testbed::nodes::Nodes;
 
-use super::{BRANCH, INSIDE, LOCAL, NATIVE, WASMEDGE, WORKERS, calls};
+use super::{BRANCH, INSIDE, LOCAL, NATIVE, REMOTE, WASMEDGE, WORKERS, calls};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
@@ -27,6 +28,7 @@ pub const IN: Group = Group {
 };
 
 const LOCAL_TOGETHER: &str = "CWASI local, at a time";
+const NETWORKED_TOGETHER: &str = "CWASI networked, at a time";
 const NATIVE_TOGETHER: &str = "hyper in runc, at a time";
 const EMBEDDED_IN_TURN: &str = "CWASI embedded, in turn";
 const LOCAL_IN_TURN: &str = "CWASI local, in turn";
@@ -34,6 +36,8 @@ const NATIVE_IN_TURN: &str = "hyper in runc, in turn";
 const WASMEDGE_IN_TURN: &str = "WasmEdge HTTP, in turn";
 /// Workers of one function that a fan-out goes to; wider ones go to two.
 pub const CALLEE_WORKERS: usize = 250;
+/// Widest fan-out between nodes: each branch takes the payload through Redis.
+const NETWORKED_MAX: usize = 100;
 /// The callee that a fan-in joins in, and its guest.
 const JOIN: (&str, &str) = ("join-all", "bench_join_all");
 
@@ -127,6 +131,22 @@ pub fn together(verb: Verb, targets: Vec<String>, branches: usize) -> Job {
 }
 
 fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
+    let turns = Turns { rounds: run.effort.pick(10, 3), block: 1 };
+    let mut measured = on_one_node(run, fan, turns)?;
+    if fan.verb == Verb::FanOut {
+        for (width, sides) in &mut measured {
+            if *width <= NETWORKED_MAX {
+                sides.extend(between_nodes(run, *width, turns)?);
+            }
+        }
+    }
+    Ok(exhibits(fan, &measured, turns))
+}
+
+/// What all sides of one width have measured.
+type Widths = Vec<(usize, Vec<Measured>)>;
+
+fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
     let scene = stage(&run.programs, fan.stage)?;
     let fixture = Fixture::on(&scene);
     let program = std::env::current_exe()?;
@@ -141,7 +161,6 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");
-    let turns = Turns { rounds: run.effort.pick(10, 3), block: 1 };
     let mut measured = Vec::new();
     for &width in widths(run.effort) {
         let used = targets[..width.div_ceil(CALLEE_WORKERS).min(targets.len())].to_vec();
@@ -165,10 +184,22 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
         ];
         measured.push((width, take(contestants, turns)?));
     }
-    Ok(exhibits(fan, &measured, turns))
+    Ok(measured)
 }
 
-fn exhibits(fan: &Fan, measured: &[(usize, Vec<Measured>)], turns: Turns) -> Vec<Exhibit> {
+/// A fan-out to a function on another node.
+fn between_nodes(run: &Run, width: usize, turns: Turns) -> Result<Vec<Measured>> {
+    let nodes = Nodes::new(&shim(&run.programs)?, "papers-fan-out-nodes");
+    let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
+    let workers = width.to_string();
+    let annotations = [("cwasi.concurrency", workers.as_str()), ("cwasi.queue", "1024")];
+    cloud.callee((REMOTE, TOUCH_ALL.1), &annotations);
+    let side = edge.driver(&[("cwasi.mode", "networked")])?.side;
+    let job = together(Verb::FanOut, vec![REMOTE.to_owned()], width);
+    take(vec![Contestant { name: NETWORKED_TOGETHER, side, job }], turns)
+}
+
+fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
     let (mut latency, mut throughput) = (Vec::new(), Vec::new());
     for (width, sides) in measured {
         for Measured { name, delivery, call } in sides {
@@ -191,7 +222,8 @@ fn exhibits(fan: &Fan, measured: &[(usize, Vec<Measured>)], turns: Turns) -> Vec
         "2 MB each, read by the callee. At a time: {}; until the last of them. In turn: N calls one after the other, the time of \
          one, {until}. {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. {WASMEDGE}: \
          single calls are all that the baseline’s client can. {LOCAL} and its mode embedded: one VM runs one call at a time, so \
-         embedded has no other way than in turn. Mode networked is in Figure 7. {} rounds in turns, after one to warm up.",
+         embedded has no other way than in turn. Networked: up to {NETWORKED_MAX} callees of a fan-out on another node, by themselves. \
+         {} rounds in turns, after one to warm up.",
         fan.what, turns.rounds
     );
     vec![

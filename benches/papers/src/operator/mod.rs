@@ -167,12 +167,19 @@ fn measure(
     Ok(())
 }
 
-/// `wasmtime serve` with a component that needs no server.
+/// `wasmtime serve` with a component.
 fn serve(function: &Published, services: &Services) -> Result<Option<WasmtimeServe>> {
-    if !function.is_component || services.of(function.name).is_some() {
+    if !function.is_component {
         return Ok(None);
     }
-    WasmtimeServe::start(&checkout().join(format!("target/functions/{}.wasm", function.name)))
+    let options = match services.of(function.name) {
+        Some((variable, url, _)) => {
+            vec!["-Sinherit-network".to_owned(), "--env".to_owned(), format!("{variable}={url}")]
+        }
+        None => Vec::new(),
+    };
+    let component = checkout().join(format!("target/functions/{}.wasm", function.name));
+    WasmtimeServe::start_with(&component, &options)
 }
 
 fn starts(
@@ -207,8 +214,8 @@ fn starts(
 fn exhibits(found: Found, amounts: &Amounts, stored: u64) -> Vec<Exhibit> {
     let about = format!(
         "One source of each function: a component (Rust) or module (Go), compiled ahead and run by wasmtime, with an instance as \
-         new for each request; a native server in a container of runc. A connection for each request. {SERVE}: the components \
-         that ask no other server, if the machine has the program. {} All sides stored {stored} rows.",
+         new for each request; a native server in a container of runc. A connection for each request. {SERVE}: the components, \
+         if the machine has the program. {} All sides stored {stored} rows.",
         Services::about()
     );
     let of = |text: &str| format!("{text} {about}");
