@@ -4,6 +4,7 @@ PREFIX ?= /usr/local
 PROFILE ?= debug
 VIDEO ?=
 CASE ?=
+EXHIBIT ?=
 BASE ?=
 RUNS ?=
 REPEATS ?=
@@ -21,7 +22,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines bench-kubernetes screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -109,6 +110,14 @@ bench-ab: ## Cases of the checkout and of BASE=revision in turns (CASE=part of a
 bench-engines: ## Cases with WasmEdge and with wasmtime in turns (CASE=part of a name, RUNS=3 each): target/bench-engines
 	@scripts/setup.sh --languages
 	@scripts/bench-engines.sh '$(CASE)' $(RUNS)
+
+papers: ## Every table and figure of the four papers, in less than 20 minutes (EXHIBIT=part of an id): target/papers
+	@scripts/setup.sh --tests --static
+	@scripts/papers.sh quick $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
+
+papers-full: ## The same with the papers' times and repeats: hours
+	@scripts/setup.sh --tests --static
+	@scripts/papers.sh full $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 
 book: ## The documentation as a book: target/book/index.html
 	@scripts/book.sh

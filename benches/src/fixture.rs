@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
@@ -54,6 +55,16 @@ pub fn stage(programs: &Path, name: &str) -> Result<Scene> {
 pub fn guest(programs: &Path, name: &str) -> Result<Vec<u8>> {
     let path: PathBuf = guests_dir(programs).join(format!("{name}.wasm"));
     fs::read(&path).with_context(|| format!("{}: make guests builds it", path.display()))
+}
+
+/// A server that takes messages of any length: its default limits cut off subscribers of large ones.
+///
+/// # Panics
+/// When set-up has not unpacked it.
+#[must_use]
+pub fn unlimited_redis() -> Redis {
+    let args = ["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned).to_vec();
+    Redis::start(Setup { args, ..Setup::from(RedisVersion::Redis7) })
 }
 
 /// Containers on one stage.

@@ -87,9 +87,10 @@ const SOLE_USERS: [(&str, &[&str]); 12] = [
 ];
 
 /// Folders of sources outside of `src`.
-const OTHER_SOURCES: [&str; 10] = [
+const OTHER_SOURCES: [&str; 11] = [
     "abi/src",
     "benches/kubernetes/src",
+    "benches/papers/src",
     "benches/protocol/src",
     "benches/src",
     "cli/src",

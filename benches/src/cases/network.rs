@@ -7,8 +7,8 @@ use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::redis::Redis;
 
 use super::Group;
-use super::sequential::{WORKERS, unlimited_redis};
-use crate::fixture::{Fixture, TOUCH_ALL, shim};
+use super::sequential::WORKERS;
+use crate::fixture::{Fixture, TOUCH_ALL, shim, unlimited_redis};
 use crate::peers::{Baseline, Peer};
 use crate::plan::{MIB, Turns, size_name};
 use crate::session::Session;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use cwasi_bench_protocol::{Job, Made, Verb};
-use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
+use cwasi_testbed::redis::Redis;
 
 use super::Group;
-use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage, unlimited_redis};
 use crate::peers::{Baseline, Peer, compile_http_guests};
 use crate::placement::{BusyLoops, Placement};
 use crate::plan::{Effort, MIB, size_name};
@@ -116,12 +116,6 @@ impl Case {
 struct Others<'a> {
     redis: Redis,
     wasmedge_guests: &'a Path,
-}
-
-/// A server that takes messages of any length: its default limits cut off subscribers of large ones.
-pub fn unlimited_redis() -> Redis {
-    let args = ["--client-output-buffer-limit", "pubsub 0 0 0"].map(str::to_owned).to_vec();
-    Redis::start(Setup { args, ..Setup::from(RedisVersion::Redis7) })
 }
 
 /// The cases of a run.

@@ -28,12 +28,26 @@ impl WasmtimeServe {
     pub const MISSING: &str = "wasmtime serve was not measured: install wasmtime-cli, or set CWASI_BENCH_WASMTIME to \
                                its program";
 
+    /// True when the machine has it.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        is_there(&program())
+    }
+
     /// Starts it; `None` when the machine does not have it.
     ///
     /// # Errors
     /// When it does not say where it listens.
     pub fn start(component: &Path) -> Result<Option<Self>> {
-        let program = std::env::var_os(PROGRAM).unwrap_or_else(|| BY_NAME.into());
+        Self::start_with(component, &[])
+    }
+
+    /// The same, with further options.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(component: &Path, options: &[String]) -> Result<Option<Self>> {
+        let program = program();
         if !is_there(&program) {
             anyhow::ensure!(
                 std::env::var_os(PROGRAM).is_none(),
@@ -42,7 +56,7 @@ impl WasmtimeServe {
             return Ok(None);
         }
         let mut command = Command::new(&program);
-        command.args(["serve", "-Scli", "--addr", "127.0.0.1:0"]).arg(component);
+        command.args(["serve", "-Scli", "--addr", "127.0.0.1:0"]).args(options).arg(component);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| format!("start {program:?}"))?;
         let stderr = process.stderr.take().context("stderr is a pipe")?;
@@ -61,6 +75,10 @@ impl WasmtimeServe {
     pub fn address(&self) -> String {
         format!("{}/", self.address)
     }
+}
+
+fn program() -> OsString {
+    std::env::var_os(PROGRAM).unwrap_or_else(|| BY_NAME.into())
 }
 
 fn is_there(program: &OsString) -> bool {

@@ -1,0 +1,319 @@
+//! What the papers claim, as ratios, and what a run says of each: the table of `docs/papers.md`.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use crate::report::Report;
+use crate::report::digits;
+use crate::series::number;
+
+/// A claim: how much `other` is, by `ours`.
+pub struct Claim {
+    pub claim: &'static str,
+    /// The paper's ratio.
+    pub theirs: f64,
+    /// The entry that has the medians of both sides.
+    pub exhibit: &'static str,
+    pub case: Case,
+    pub other: &'static str,
+    pub ours: &'static str,
+}
+
+/// Which of an exhibit's cases.
+#[derive(Clone, Copy)]
+pub enum Case {
+    Named(&'static str),
+    /// The one with the smallest number.
+    Least,
+    /// The one with the largest number.
+    Most,
+}
+
+const LOCAL_CALL: &str = "CWASI local: call";
+const LOCAL: &str = "CWASI local, at a time";
+const CWASI: &str = "CWASI wasmtime";
+const TOGETHER: &str = "CWASI wasmtime, one workflow";
+const NATIVE: &str = "native in runc";
+
+const fn claim(
+    claim: &'static str,
+    theirs: f64,
+    (exhibit, case): (&'static str, Case),
+    other: &'static str,
+    ours: &'static str,
+) -> Claim {
+    Claim { claim, theirs, exhibit, case, other, ours }
+}
+
+/// In the papers' order. A ratio above 1: ours is faster, or uses less; but for throughput, where `other` is ours.
+pub const CLAIMS: [Claim; 26] = {
+    use Case::{Least, Most, Named};
+    let sequence = "cwasi-figure-7a";
+    [
+        claim(
+            "CWASI: a call of 2 MB, WasmEdge’s HTTP by CWASI",
+            9.4,
+            (sequence, Least),
+            "WasmEdge HTTP: call",
+            LOCAL_CALL,
+        ),
+        claim(
+            "the same, native HTTP (OpenFaaS) by CWASI",
+            4.9,
+            (sequence, Least),
+            "hyper in runc: call",
+            LOCAL_CALL,
+        ),
+        claim(
+            "CWASI: the largest payload, WasmEdge’s HTTP by CWASI",
+            30.9,
+            (sequence, Most),
+            "WasmEdge HTTP: call",
+            LOCAL_CALL,
+        ),
+        claim(
+            "the same, native HTTP (OpenFaaS) by CWASI",
+            2.6,
+            (sequence, Most),
+            "hyper in runc: call",
+            LOCAL_CALL,
+        ),
+        claim(
+            "CWASI: throughput of the narrowest fan-out by native HTTP’s (OpenFaaS)",
+            3.4,
+            ("cwasi-figure-8b", Least),
+            LOCAL,
+            "hyper in runc, at a time",
+        ),
+        claim(
+            "the same, by WasmEdge’s HTTP, in turn",
+            46.5,
+            ("cwasi-figure-8b", Least),
+            "CWASI local, in turn",
+            "WasmEdge HTTP, in turn",
+        ),
+        claim(
+            "CWASI: throughput of the narrowest fan-in by native HTTP’s (OpenFaaS)",
+            2.3,
+            ("cwasi-figure-9b", Least),
+            LOCAL,
+            "hyper in runc, at a time",
+        ),
+        claim(
+            "the same, by WasmEdge’s HTTP, in turn",
+            34.5,
+            ("cwasi-figure-9b", Least),
+            "CWASI local, in turn",
+            "WasmEdge HTTP, in turn",
+        ),
+        claim(
+            "WOW: most cold starts at a time, native (Docker) by Wasm",
+            16.7,
+            ("wow-figure-4", Most),
+            NATIVE,
+            TOGETHER,
+        ),
+        claim(
+            "WOW: throughput of a mixed load, Wasm by native",
+            2.2,
+            ("wow-table-1", Named("requests")),
+            CWASI,
+            NATIVE,
+        ),
+        claim(
+            "WOW: throughput of an I/O-bound load, Wasm by native",
+            2.7,
+            ("wow-io", Named("requests")),
+            CWASI,
+            NATIVE,
+        ),
+        claim(
+            "WOW: throughput of a CPU-bound load, Wasm by native",
+            0.57,
+            ("wow-cpu", Named("requests")),
+            CWASI,
+            NATIVE,
+        ),
+        claim(
+            "WOW: memory of a warm function, native by Wasm",
+            3.5,
+            ("wow-table-2", Named("PSS of all processes")),
+            NATIVE,
+            CWASI,
+        ),
+        claim(
+            "thesis: cold starts, Docker by Wasm",
+            135.31,
+            ("thesis-cold-starts", Named("means of all")),
+            NATIVE,
+            TOGETHER,
+        ),
+        claim(
+            "thesis: no load, Docker by Wasm",
+            1.14,
+            ("thesis-no-load", Named("means of all")),
+            NATIVE,
+            CWASI,
+        ),
+        claim(
+            "thesis: hashing, Docker by Wasm",
+            8.49,
+            ("thesis-hashing", Named("means of all")),
+            NATIVE,
+            CWASI,
+        ),
+        claim(
+            "thesis: mixed load 10/90, Docker by Wasm",
+            2.30,
+            ("thesis-mix-10", Named("means of all")),
+            "native in runc: hash",
+            "CWASI wasmtime: hash",
+        ),
+        claim(
+            "thesis: mixed load 90/10, Docker by Wasm",
+            2.15,
+            ("thesis-mix-90", Named("means of all")),
+            "native in runc: hash",
+            "CWASI wasmtime: hash",
+        ),
+        claim(
+            "thesis: capacity, Wasm by Docker",
+            10.84,
+            ("thesis-capacity", Named("at a time")),
+            CWASI,
+            NATIVE,
+        ),
+        claim(
+            "thesis: memory at capacity, Docker by Wasm",
+            4.8,
+            ("thesis-capacity-ram", Most),
+            NATIVE,
+            CWASI,
+        ),
+        claim(
+            "operator paper: serial aes, native by Wasm",
+            0.86,
+            ("operator-serial", Named("aes")),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: serial n-body, native by Wasm",
+            0.98,
+            ("operator-serial", Named("n-body")),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: instantiation of n-body, native by Wasm",
+            2.0,
+            ("operator-starts", Named("n-body")),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: concurrent aes, native by Wasm",
+            0.85,
+            ("operator-concurrent", Named("aes")),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: image of aes, native by Wasm",
+            66.52,
+            ("operator-images", Named("aes")),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: image of n-body, native by Wasm",
+            90.69,
+            ("operator-images", Named("n-body")),
+            NATIVE,
+            "CWASI",
+        ),
+    ]
+};
+
+impl Claim {
+    /// Our ratio of medians; `None` without the exhibit, an error without one of the sides.
+    fn measured(&self, report: &Report) -> Result<Option<f64>, String> {
+        let Some(exhibit) = report.exhibit(self.exhibit) else { return Ok(None) };
+        let of = |case: &&str| {
+            exhibit.of(self.other, case).is_some() && exhibit.of(self.ours, case).is_some()
+        };
+        let mut numbers: Vec<_> = exhibit
+            .cases()
+            .into_iter()
+            .filter(of)
+            .filter_map(|case| Some((number(case)?, case)))
+            .collect();
+        numbers.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let case = match self.case {
+            Case::Named(case) => Some(case),
+            Case::Least => numbers.first().map(|(_, case)| *case),
+            Case::Most => numbers.last().map(|(_, case)| *case),
+        };
+        let median = |side: &str| exhibit.of(side, case?)?.summary().map(|summary| summary.p50);
+        let missing = || format!("{}: no {} or {}", self.exhibit, self.other, self.ours);
+        let other = median(self.other).ok_or_else(missing)?;
+        let ours = median(self.ours).ok_or_else(missing)?;
+        Ok(Some(other / ours))
+    }
+}
+
+/// Claims whose sides an exhibit lacks.
+#[must_use]
+pub fn problems(report: &Report) -> Vec<String> {
+    CLAIMS.iter().filter_map(|claim| claim.measured(report).err()).collect()
+}
+
+/// A table in Markdown, of the claims that the run has numbers for.
+///
+/// # Errors
+/// Never in memory.
+pub fn table(report: &Report) -> Result<String> {
+    let mut text = "| claim | theirs | here | `make papers` |\n|---|---|---|---|\n".to_owned();
+    for claim in &CLAIMS {
+        let Ok(Some(ours)) = claim.measured(report) else { continue };
+        let (theirs, ours) = (digits(claim.theirs), digits(ours));
+        writeln!(text, "| {} | {theirs} | {ours} | `EXHIBIT={}` |", claim.claim, claim.exhibit)?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contents::CONTENTS;
+    use crate::exhibit::{Exhibit, Form};
+    use crate::series::Series;
+    use cwasi_bench::machine::Machine;
+
+    #[test]
+    fn every_claim_is_about_something_measured() {
+        for claim in &CLAIMS {
+            let entry = CONTENTS.iter().find(|entry| entry.id == claim.exhibit);
+            assert!(entry.is_some_and(crate::contents::Entry::is_measured), "{}", claim.exhibit);
+        }
+    }
+
+    #[test]
+    fn a_claims_ratio_is_that_of_the_medians_of_its_case() {
+        let mut report = Report::new(Machine::read(), "smoke", Vec::new());
+        assert!(problems(&report).is_empty());
+        let of = |side: &str, case: &str, sample: f64| Series::new(side, case, "ms", vec![sample]);
+        let series = vec![
+            of(TOGETHER, "15", 4.0),
+            of(TOGETHER, "2", 5.0),
+            of(NATIVE, "2", 5.0),
+            of(NATIVE, "15", 6.0),
+            of(NATIVE, "20", 9.0),
+        ];
+        report.exhibits.push(Exhibit::new("wow-figure-4", Form::Lines, "", series));
+        assert!(table(&report).unwrap().contains("| 16.70 | 1.50 | `EXHIBIT=wow-figure-4` |"));
+        report.exhibits[0].series.truncate(2);
+        assert_eq!(problems(&report).len(), 1);
+    }
+}

@@ -1,0 +1,39 @@
+//! The paper that CWASI follows: sequences, fan-outs and fan-ins of functions that exchange data.
+
+mod fan;
+mod resources;
+mod sequence;
+
+use cwasi_bench_protocol::{Job, Made, Verb};
+
+use crate::run::Group;
+
+/// All measurements.
+pub const GROUPS: &[Group] =
+    &[sequence::GROUP, resources::SEQUENCE, fan::OUT, fan::IN, resources::FAN_OUT];
+
+/// Bytes of a MB.
+pub const MB: usize = 1_000_000;
+/// Payload of a branch or part, in bytes.
+const BRANCH: usize = 2 * MB;
+/// Name by which the driver calls what is embedded in it.
+const INSIDE: &str = "inside";
+/// Function on the other node.
+const REMOTE: &str = "remote";
+/// Workers of a callee: while one makes its next instance, another takes the next call.
+const WORKERS: &str = "4";
+
+const EMBEDDED: &str = "CWASI embedded";
+const LOCAL: &str = "CWASI local";
+const NETWORKED: &str = "CWASI networked";
+const NATIVE: &str = "hyper in runc";
+const WASMEDGE: &str = "WasmEdge HTTP";
+const REDIS: &str = "Redis";
+
+/// `count` calls of `target`, whose payload is made in a region outside of the clock and read by the callee. Native
+/// sides need no target.
+fn calls(verb: Verb, target: &str, size: usize, count: usize) -> Job {
+    let targets = Some(target).filter(|target| !target.is_empty());
+    let targets = targets.into_iter().map(str::to_owned).collect();
+    Job { verb, targets, size, made: Made::InPlace, touch: true, count, branches: 1 }
+}

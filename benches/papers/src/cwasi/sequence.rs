@@ -1,0 +1,141 @@
+//! Figure 7a and 7b, Table 1: one function calls another.
+
+use anyhow::{Context as _, Result};
+use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, shim, stage, unlimited_redis};
+use cwasi_bench::peers::{Baseline, Peer};
+use cwasi_bench::plan::{Effort, Turns};
+use cwasi_bench::turns::{Contestant, Measured, take};
+use cwasi_bench_protocol::Verb;
+use cwasi_testbed::nodes::Nodes;
+
+use super::{
+    EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, REDIS, REMOTE, WASMEDGE, WORKERS, calls,
+};
+use crate::exhibit::{Exhibit, Form};
+use crate::run::{Group, Run};
+use crate::series::Series;
+use crate::sides::payload_server::PayloadServer;
+
+pub const GROUP: Group =
+    Group { name: "CWASI: a sequence", entries: &["cwasi-figure-7a", "cwasi-figure-7b"], run };
+
+const fn sizes(effort: Effort) -> &'static [usize] {
+    match effort {
+        Effort::Full => &[2, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100],
+        Effort::Quick => &[2, 10, 50, 100],
+        Effort::Smoke => &[2],
+    }
+}
+
+/// What all sides of one size have measured.
+type Sized = Vec<(usize, Vec<Measured>)>;
+
+fn run(run: &Run) -> Result<Vec<Exhibit>> {
+    let mut measured = on_one_node(run)?;
+    for (size, more) in between_nodes(run)? {
+        let found = measured.iter_mut().find(|(one, _)| *one == size);
+        found.context("both have the same sizes")?.1.extend(more);
+    }
+    let (mut latency, mut throughput) = (Vec::new(), Vec::new());
+    for (size, sides) in &measured {
+        let case = format!("{size} MB");
+        for Measured { name, delivery, call } in sides {
+            let millis = |samples: Vec<f64>| samples.iter().map(|micros| micros / 1e3).collect();
+            latency.push(Series::new(
+                &format!("{name}: delivery"),
+                &case,
+                "ms",
+                millis(delivery.all()),
+            ));
+            latency.push(Series::new(&format!("{name}: call"), &case, "ms", millis(call.all())));
+            let rates = call.all().iter().map(|micros| 1e6 / micros).collect();
+            throughput.push(Series::new(name, &case, "req/s", rates));
+        }
+    }
+    let conditions = format!(
+        "One function calls another on the same node; networked: on another one, two containerds in networks of their own \
+         on this machine with a Redis between them. {LOCAL} and {EMBEDDED}: the payload is made in a region, sealed inside \
+         the clock, and read by the callee, in an instance as new for each request (local). {NATIVE}: a native client and \
+         a hyper server in a container of runc in the machine’s network, one connection kept alive. {WASMEDGE}: the paper’s \
+         baseline, two guests under the wasmedge command, compiled ahead. {REDIS}: one message to a subscriber and one \
+         back. Sides of one node take turns, and so do the two between nodes; the first turn is dropped."
+    );
+    Ok(vec![
+        Exhibit::new("cwasi-figure-7a", Form::Lines, &conditions, latency).published(&[
+            ("CWASI", "2 MB", 5.1),
+            ("WasmEdge", "2 MB", 48.0),
+            ("OpenFaaS", "2 MB", 24.8),
+            ("CWASI", "100 MB", 143.6),
+            ("WasmEdge", "100 MB", 4432.4),
+            ("OpenFaaS", "100 MB", 368.1),
+        ]),
+        Exhibit::new(
+            "cwasi-figure-7b",
+            Form::Lines,
+            format!(
+                "Calls in a second if one follows the other: 1 by the call’s time. {conditions}"
+            ),
+            throughput,
+        )
+        .published(&[
+            ("CWASI", "2 MB", 266.4535),
+            ("WasmEdge", "2 MB", 15.8323),
+            ("OpenFaaS", "2 MB", 41.724),
+            ("CWASI", "100 MB", 6.9569),
+            ("WasmEdge", "100 MB", 0.1732),
+            ("OpenFaaS", "100 MB", 2.7556),
+        ]),
+    ])
+}
+
+fn turns(run: &Run, size: usize) -> Turns {
+    run.effort.turns(size * MB)
+}
+
+fn on_one_node(run: &Run) -> Result<Sized> {
+    let scene = stage(&run.programs, "papers-sequence")?;
+    let fixture = Fixture::on(&scene);
+    let program = std::env::current_exe()?;
+    fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+    let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
+    let (_, module) = TOUCH_ALL;
+    let image = scene.import_module(module, &guest(&run.programs, module)?);
+    let wish = format!("{INSIDE}={image}");
+    let mut sized = Sized::new();
+    for &size in sizes(run.effort) {
+        let turns = turns(run, size);
+        let job = |target| calls(Verb::Call, target, size * MB, turns.block);
+        let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
+        let beside = fixture.driver(&[("cwasi.mode", "local")])?;
+        let wasmedge = run.wasmedge_http()?;
+        let contestants = vec![
+            Contestant { name: EMBEDDED, side: inside.side, job: job(INSIDE) },
+            Contestant { name: LOCAL, side: beside.side, job: job(TOUCH_ALL.0) },
+            Contestant { name: NATIVE, side: server.peer(1).start(&program)?, job: job("") },
+            Contestant { name: WASMEDGE, side: wasmedge.start(&program)?, job: job("") },
+        ];
+        sized.push((size, take(contestants, turns)?));
+    }
+    Ok(sized)
+}
+
+fn between_nodes(run: &Run) -> Result<Sized> {
+    let nodes = Nodes::new(&shim(&run.programs)?, "papers-sequence-nodes");
+    let redis = unlimited_redis();
+    let program = std::env::current_exe()?;
+    let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
+    cloud.callee((REMOTE, TOUCH_ALL.1), &[("cwasi.concurrency", WORKERS)]);
+    let mut sized = Sized::new();
+    for &size in sizes(run.effort) {
+        let turns = turns(run, size);
+        let job = |target| calls(Verb::Call, target, size * MB, turns.block.div_ceil(4));
+        let driver = edge.driver(&[("cwasi.mode", "networked")])?;
+        let peer = Peer::new(Baseline::Redis).through(&redis.url());
+        let contestants = vec![
+            Contestant { name: NETWORKED, side: driver.side, job: job(REMOTE) },
+            Contestant { name: REDIS, side: peer.start(&program)?, job: job("") },
+        ];
+        sized.push((size, take(contestants, turns)?));
+    }
+    Ok(sized)
+}

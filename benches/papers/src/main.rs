@@ -1,0 +1,106 @@
+//! `cwasi-papers`: every table and figure of the four papers that CWASI follows, measured here (`make papers`).
+//!
+//! Each paper has a module with groups of measurements. A group makes [`exhibit`]s of [`series`]; the [`report`] shows
+//! all of them beside the papers' numbers, in the order of the [`contents`]. Functions run in containers of a private
+//! containerd, as in `cwasi-bench`, whose drivers, baselines and turns are used here. Never part of the product.
+
+mod actions;
+mod claims;
+mod contents;
+mod cwasi;
+mod exhibit;
+mod operator;
+mod report;
+mod run;
+mod series;
+mod sides;
+mod thesis;
+mod wow;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
+use cwasi_bench::peers::{Peer, run_client, run_server};
+use cwasi_bench::plan::Effort;
+
+use run::Run;
+
+#[derive(Parser)]
+#[command(about = "Every table and figure of the four papers, with our numbers")]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// As much as the papers: hours.
+    Full(Selection),
+    /// Less of everything, in less than 20 minutes.
+    Quick(Selection),
+    /// Each case once: shows that it works, says nothing about time.
+    Smoke(Selection),
+    /// The client of a baseline.
+    #[command(hide = true)]
+    Peer(Peer),
+    /// A server of a baseline.
+    #[command(hide = true)]
+    PeerServer(Peer),
+    /// The native server of WOW's and the thesis' actions, at the port in PORT.
+    #[command(hide = true)]
+    ActionServer,
+    /// One of these actions.
+    #[command(hide = true)]
+    Action { query: String },
+}
+
+#[derive(Args)]
+struct Selection {
+    /// Only tables and figures whose id contains this, such as `wow` or `cwasi-figure-7`.
+    #[arg(long, default_value = "")]
+    exhibit: String,
+    /// Folder of the report; by default papers/ beside the build's profile.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().verb {
+        Verb::Full(selection) => run(Effort::Full, selection),
+        Verb::Quick(selection) => run(Effort::Quick, selection),
+        Verb::Smoke(selection) => run(Effort::Smoke, selection),
+        Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
+        Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
+        Verb::Action { query } => {
+            println!("{}", bench_actions::answer(&query).map_err(anyhow::Error::msg)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Verb::ActionServer => sides::action_server::serve().map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Fails when a table or figure could not be measured.
+fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
+    let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
+    let out =
+        selection.out.unwrap_or_else(|| programs.parent().unwrap_or(&programs).join("papers"));
+    let mut run = Run::new(effort, programs, &selection.exhibit);
+    let papers = [cwasi::GROUPS, wow::GROUPS, thesis::GROUPS, operator::GROUPS];
+    for group in papers.into_iter().flatten() {
+        run.measure(group);
+    }
+    run.report.machine.finish();
+    run.report.write(&out)?;
+    let claims = claims::table(&run.report)?;
+    std::fs::write(out.join("claims.md"), &claims)?;
+    print!("{}\n{claims}", run.report.text()?);
+    let mut problems = run.problems();
+    problems.extend(claims::problems(&run.report));
+    for problem in &problems {
+        eprintln!("FAILED {problem}");
+    }
+    eprintln!("{0}/index.html, {0}/claims.md, {0}/report.json, {0}/samples.csv", out.display());
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

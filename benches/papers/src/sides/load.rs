@@ -1,0 +1,184 @@
+//! HTTP clients: a connection for each request, as in the papers.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// Longest wait for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub address: SocketAddr,
+    /// With its query.
+    pub path: String,
+}
+
+impl Target {
+    #[must_use]
+    pub fn new(address: SocketAddr, query: &str) -> Self {
+        Self { address, path: format!("/?{query}") }
+    }
+
+    /// Sends the request, and leaves its answer for later.
+    ///
+    /// # Errors
+    /// When nothing listens there.
+    pub fn send(&self) -> Result<TcpStream> {
+        let mut stream = TcpStream::connect(self.address).context("connect")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        let Self { address, path } = self;
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).context("send a request")?;
+        Ok(stream)
+    }
+
+    /// Milliseconds from before the connection until the end of an answer with status 200.
+    ///
+    /// # Errors
+    /// For any other answer.
+    pub fn get(&self) -> Result<f64> {
+        let started = Instant::now();
+        answer(&mut self.send()?).with_context(|| self.path.clone())?;
+        Ok(millis(started))
+    }
+}
+
+/// Reads an answer to its end.
+///
+/// # Errors
+/// Unless its status is 200.
+pub fn answer(stream: &mut TcpStream) -> Result<()> {
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).context("an answer")?;
+    let is_good = response.starts_with(b"HTTP/1.1 200 ");
+    let shown = response.get(..300.min(response.len())).unwrap_or_default();
+    ensure!(is_good, "the answer is {}", String::from_utf8_lossy(shown));
+    Ok(())
+}
+
+#[must_use]
+pub fn millis(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+/// One request after the other: at least one, and until the time is over.
+///
+/// # Errors
+/// When a request fails.
+pub fn serial(target: &Target, time: Duration) -> Result<Vec<f64>> {
+    let started = Instant::now();
+    let mut samples = vec![target.get()?];
+    while started.elapsed() < time {
+        samples.push(target.get()?);
+    }
+    Ok(samples)
+}
+
+/// One client for each list of targets, which it asks in turn: [`serial`], all at a time. The samples of each.
+///
+/// # Errors
+/// When a request fails.
+pub fn closed(clients: &[Vec<Target>], time: Duration) -> Result<Vec<Vec<(usize, f64)>>> {
+    let barrier = Barrier::new(clients.len());
+    let run = |targets: &[Target]| -> Result<Vec<(usize, f64)>> {
+        barrier.wait();
+        let started = Instant::now();
+        let mut samples = Vec::new();
+        for index in (0..targets.len()).cycle() {
+            if !samples.is_empty() && started.elapsed() >= time {
+                break;
+            }
+            samples.push((index, targets[index].get()?));
+        }
+        Ok(samples)
+    };
+    at_once(clients, |targets| run(targets))
+}
+
+/// As `hey -c CLIENTS -q RATE`: each client waits for an answer, and sends at most `rate` requests in a second.
+///
+/// # Errors
+/// When a request fails.
+pub fn paced(target: &Target, clients: usize, rate: u32, time: Duration) -> Result<Vec<f64>> {
+    let run = |_: &usize| -> Result<Vec<f64>> {
+        let (started, interval) = (Instant::now(), Duration::from_secs(1) / rate);
+        let mut samples = Vec::new();
+        for tick in 0_u32.. {
+            let due = interval * tick;
+            if due >= time && !samples.is_empty() {
+                break;
+            }
+            thread::sleep(due.saturating_sub(started.elapsed()));
+            samples.push(target.get()?);
+        }
+        Ok(samples)
+    };
+    let numbers: Vec<usize> = (0..clients).collect();
+    Ok(at_once(&numbers, run)?.concat())
+}
+
+/// Runs a thread for each item; all results, or the first error.
+///
+/// # Errors
+/// When a thread fails.
+pub fn at_once<T: Sync, R: Send>(
+    items: &[T],
+    run: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || run(item))).collect();
+        let ended = threads.into_iter().map(|thread| {
+            thread.join().unwrap_or_else(|_panic| Err(anyhow::anyhow!("a client panicked")))
+        });
+        ended.collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Answers every request with this.
+    fn server(answer: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _read = stream.read(&mut [0; 1024]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn requests_are_timed_and_failures_are_errors() {
+        let good = Target::new(server("HTTP/1.1 200 OK\r\n\r\nhello"), "hello");
+        assert!(good.get().unwrap() > 0.0);
+        assert_eq!(serial(&good, Duration::ZERO).unwrap().len(), 1);
+        let bad = Target::new(server("HTTP/1.1 500 no\r\n\r\nwhy"), "hello");
+        let error = format!("{:#}", bad.get().unwrap_err());
+        assert!(error.contains("500") && error.contains("why"), "{error}");
+        let both = [vec![good.clone()], vec![good.clone(), bad]];
+        assert!(closed(&both, Duration::from_millis(50)).is_err());
+        let samples = closed(&both[..1], Duration::ZERO).unwrap();
+        assert_eq!((samples.len(), samples[0].len(), samples[0][0].0), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_pace_bounds_the_requests_of_each_client() {
+        let target = Target::new(server("HTTP/1.1 200 OK\r\n\r\n"), "");
+        let samples = paced(&target, 2, 20, Duration::from_millis(200)).unwrap();
+        assert!((2..=8).contains(&samples.len()), "{}", samples.len());
+    }
+}

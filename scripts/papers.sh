@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Every table and figure of the four papers that CWASI follows, with our numbers (benches/papers).
+#
+#   papers.sh quick|full [--exhibit PART-OF-AN-ID]   release code: target/papers/index.html
+#   papers.sh smoke [--exhibit PART-OF-AN-ID]        each case once, with the programs of the tests: target/papers-smoke
+#
+# A table or figure that cannot be measured fails the run; a side that cannot be had is named in the report. The first
+# quick or full run builds `wasmtime serve`; a smoke test uses it if it is there. Everything runs on private containerds
+# below .cwasi/, which end with the script.
+set -euo pipefail
+source "$(dirname "$0")/lib.sh"
+source "$CHECKOUT/scripts/unpacked.sh"
+source "$CHECKOUT/scripts/wasmtime.sh"
+cd "$CHECKOUT"
+effort=${1:?usage: papers.sh full|quick|smoke [--exhibit PART-OF-AN-ID]}
+
+unpack_for_papers
+if [ "$effort" = smoke ]; then
+    "$CHECKOUT/scripts/test.sh" --build
+    programs=$TARGET_DIR/debug out=$TARGET_DIR/papers-smoke
+else
+    "$CHECKOUT/scripts/guests.sh"
+    "$CHECKOUT/scripts/functions.sh" --static
+    install_wasmtime
+    say "building the runtime and the measurements (release)"
+    "$CHECKOUT/scripts/build.sh" --release --wasmedge
+    cargo build --release -p cwasi-testbed
+    cargo build --release -p cwasi-papers
+    programs=$TARGET_DIR/release out=$TARGET_DIR/papers
+fi
+[ ! -x "$WASMTIME_DIR/bin/wasmtime" ] || export CWASI_BENCH_WASMTIME=$WASMTIME_DIR/bin/wasmtime
+say "measuring"
+"$programs/cwasi-papers" "$@" --out "$out"
