@@ -1,9 +1,9 @@
-//! Cases of calls to a function on another node, through Redis: two containerds in networks of their own on this
-//! machine.
+//! Cases of calls to a function on another node, directly and over Redis: two containerds in networks of their own on
+//! this machine.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use cwasi_bench_protocol::{Job, Made, Verb};
-use cwasi_testbed::nodes::Nodes;
+use cwasi_testbed::nodes::{Nodes, configure, configure_with};
 use cwasi_testbed::redis::Redis;
 
 use super::Group;
@@ -30,20 +30,26 @@ fn name(size: usize) -> String {
 }
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
-    let nodes = Nodes::new(&shim(&session.programs)?, "bench-network");
+    let nodes = Nodes::joined(&shim(&session.programs)?, "bench-network");
     let redis = unlimited_redis();
     let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
     cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
     for size in SIZES {
         let entry = format!("{}-call", name(size));
         if wanted.contains(&entry) {
-            session.case(&[entry], |session| measure(session, &edge, &redis, size));
+            session.case(&[entry], |session| measure(session, &nodes, &edge, &redis, size));
         }
     }
     Ok(())
 }
 
-fn measure(session: &mut Session, edge: &Fixture<'_>, redis: &Redis, size: usize) -> Result<()> {
+fn measure(
+    session: &mut Session,
+    nodes: &Nodes,
+    edge: &Fixture<'_>,
+    redis: &Redis,
+    size: usize,
+) -> Result<()> {
     // A call over the network takes milliseconds, whatever its size.
     let Turns { rounds, block } = session.effort.turns(size);
     let turns = Turns { rounds: rounds.div_ceil(2), block: block.div_ceil(4) };
@@ -56,14 +62,31 @@ fn measure(session: &mut Session, edge: &Fixture<'_>, redis: &Redis, size: usize
         count: turns.block,
         branches: 1,
     };
-    let driver = edge.driver(&[("cwasi.mode", "networked")])?;
-    let peer = Peer::new(Baseline::Redis).through(&redis.url());
-    let theirs = session.contestant(&peer, &job)?;
-    let measured = take(vec![Contestant { name: "ours", side: driver.side, job }, theirs], turns)?;
+    let driver = || edge.driver(&[("cwasi.mode", "networked")]);
+    let direct = driver()?;
+    let ready = nodes.edge.containerd.ready();
+    configure_with(ready, "edge", &nodes.redis, "info", "link = \"redis\"\n");
+    let over_redis = driver();
+    configure(ready, "edge", &nodes.redis, "info");
+    let certificate = tempfile::tempdir().context("a folder for a certificate")?;
+    let folder = certificate.path().to_str().context("a name of it")?;
+    let peers = [
+        Peer::new(Baseline::Redis).through(&redis.url()),
+        Peer::new(Baseline::Tls).through(folder),
+    ];
+    let mut sides = vec![
+        Contestant { name: "ours", side: direct.side, job: job.clone() },
+        Contestant { name: "over-redis", side: over_redis?.side, job: job.clone() },
+    ];
+    for peer in &peers {
+        sides.push(session.contestant(peer, &job)?);
+    }
+    let measured = take(sides, turns)?;
     let conditions = format!(
         "{} payload, callee reads all of it; ours between two nodes on this machine, each a containerd in a network of its own \
-         with a cable to a Redis 7 with its default limits; the baseline is one message to a subscriber through another Redis 7 \
-         over loopback, without the limits that cut off subscribers of more than about 28 MiB; a fresh or renewed instance for each \
+         with a cable to the other one, and one to a Redis 7 with its default limits; over-redis is ours with link = \"redis\"; redis is \
+         one message to a subscriber through another Redis 7 over loopback, without the limits that cut off subscribers of more than \
+         about 28 MiB; tls is rustls between two native processes over loopback, into fresh memory; a fresh or renewed instance for each \
          request, cwasi.concurrency={WORKERS}; {}",
         size_name(size),
         Session::turns_text(turns)

@@ -9,6 +9,7 @@ mod http_wasmedge;
 mod memcpy;
 mod pubsub;
 mod server;
+mod tls;
 mod transport;
 mod uds;
 mod wasmtime_serve;
@@ -46,6 +47,8 @@ pub enum Baseline {
     HttpWasmedge,
     /// One message through a Redis server, one back.
     Redis,
+    /// TLS 1.3 over loopback: header and payload there, a short answer back.
+    Tls,
     /// One copy in one process: a limit, no transport.
     Memcpy,
     /// The same program, compiled for this processor.
@@ -76,7 +79,7 @@ pub struct Peer {
     /// Connections of an HTTP client, if more than servers.
     #[arg(long, default_value_t = 1)]
     pub connections: usize,
-    /// The Redis server's URL, the address of an HTTP server that runs already, with or without a path, or the folder
+    /// The Redis server's URL, a folder for a certificate, the address of an HTTP server that runs already, with or without a path, or the folder
     /// of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
@@ -150,6 +153,7 @@ impl Peer {
             (Baseline::HttpWatchdog, _) => "http-watchdog",
             (Baseline::HttpWasmedge, _) => "http-wasmedge",
             (Baseline::Redis, _) => "redis",
+            (Baseline::Tls, _) => "tls",
             (Baseline::Memcpy, _) => "memcpy",
             (Baseline::Native, _) => "native",
         }

@@ -20,13 +20,13 @@ const UNREAD_MAX: usize = 16;
 const PAYLOAD_MAX: u64 = 1 << 30;
 
 /// A client's connections, one to each server.
-pub struct Copying {
-    connections: Vec<UnixStream>,
+pub struct Copying<S> {
+    connections: Vec<S>,
     _servers: Vec<Server>,
 }
 
 /// A server's process; it ends when its connection does.
-struct Server(Child);
+pub struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -37,34 +37,45 @@ impl Drop for Server {
 
 fn server(peer: &Peer) -> Result<(UnixStream, Server)> {
     let (ours, theirs) = UnixStream::pair().context("a pair of sockets")?;
-    let mut command = peer.server_command()?;
-    let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().context("a server")?;
-    Ok((ours, Server(child)))
+    Ok((ours, server_on(peer, theirs.into())?))
 }
 
-impl Copying {
+/// A server whose stdin is this connection.
+pub fn server_on(peer: &Peer, connection: OwnedFd) -> Result<Server> {
+    let mut command = peer.server_command()?;
+    let child = command.stdin(Stdio::from(connection)).spawn().context("a server")?;
+    Ok(Server(child))
+}
+
+impl Copying<UnixStream> {
     pub fn start(peer: &Peer) -> Result<Self> {
-        let pairs: Vec<_> = (0..peer.servers).map(|_| server(peer)).collect::<Result<_>>()?;
+        Ok(Self::over((0..peer.servers).map(|_| server(peer)).collect::<Result<_>>()?))
+    }
+}
+
+impl<S: Read + Write> Copying<S> {
+    pub fn over(pairs: Vec<(S, Server)>) -> Self {
         let (connections, servers) = pairs.into_iter().unzip();
-        Ok(Self { connections, _servers: servers })
+        Self { connections, _servers: servers }
     }
 
-    fn send(connection: &mut UnixStream, payload: &Payload) -> Result<()> {
+    fn send(connection: &mut S, payload: &Payload) -> Result<()> {
         let mut header = [0; HEADER_LEN];
         header[..8].copy_from_slice(&(payload.bytes.len() as u64).to_le_bytes());
         header[8] = u8::from(payload.touch);
         connection.write_all(&header).context("send a header")?;
-        connection.write_all(&payload.bytes).context("send a payload")
+        connection.write_all(&payload.bytes).context("send a payload")?;
+        connection.flush().context("send a payload")
     }
 
-    fn receive(connection: &mut UnixStream, payload: &Payload) -> Result<u64> {
+    fn receive(connection: &mut S, payload: &Payload) -> Result<u64> {
         let mut answer = [0; Seen::LEN];
         connection.read_exact(&mut answer).context("receive an answer")?;
         Ok(Seen::check(&answer, payload.expected).map_err(anyhow::Error::msg)?.at)
     }
 }
 
-impl Transport for Copying {
+impl<S: Read + Write> Transport for Copying<S> {
     fn call(&mut self, payload: &Payload) -> Result<u64> {
         let connection = self.connections.first_mut().context("no server")?;
         Self::send(connection, payload)?;
@@ -93,7 +104,7 @@ impl Transport for Copying {
 }
 
 /// Serves copies until the client is gone.
-pub fn serve_copies(buffer: Buffer, mut connection: UnixStream) -> Result<()> {
+pub fn serve_copies(buffer: Buffer, mut connection: impl Read + Write) -> Result<()> {
     let mut warm: Option<MmapMut> = None;
     loop {
         let mut header = [0; HEADER_LEN];
@@ -112,6 +123,7 @@ pub fn serve_copies(buffer: Buffer, mut connection: UnixStream) -> Result<()> {
         let at = monotonic_ns();
         let sum = if touch { Sum::of(payload) } else { len as u64 };
         connection.write_all(&Seen { at, sum }.to_bytes()).context("answer")?;
+        connection.flush().context("answer")?;
         warm = (buffer == Buffer::Warm).then_some(memory);
     }
 }

@@ -38,7 +38,7 @@ const fn bar(case: &'static str, baseline: &'static str, limit: Limit) -> Bar {
     Bar { case, baseline, limit }
 }
 
-pub const BARS: [Bar; 26] = {
+pub const BARS: [Bar; 32] = {
     use Limit::{AtMost, TimesAndMoreAtMost, TimesAtLeast, TimesAtMost};
     [
         bar("local-100MiB-inplace-touch-none", "uds-copy", TimesAtLeast(50.0)),
@@ -55,7 +55,13 @@ pub const BARS: [Bar; 26] = {
         bar("fanout-2MiB-500-touch-none-call", "uds-copy", TimesAtLeast(8.0)),
         bar("fanin-2MiB-100-call", "http-loopback", TimesAtLeast(8.0)),
         bar("embedded-64B-call", "uds-pingpong", TimesAtLeast(10.0)),
+        bar("network-64B-call", "tls", TimesAtMost(1.5)),
+        bar("network-64B-call", "redis", TimesAtMost(1.0)),
+        bar("network-2MiB-call", "tls", TimesAtMost(1.3)),
+        bar("network-2MiB-call", "redis", TimesAtLeast(3.0)),
+        bar("network-100MiB-call", "tls", TimesAtMost(1.2)),
         bar("network-100MiB-call", "redis", TimesAtLeast(2.0)),
+        bar("network-100MiB-call", "over-redis", TimesAtLeast(2.0)),
         bar("coldstart-ctr-run", "runc", TimesAtMost(0.55)),
         bar("http-64B-1-connections", "http-loopback", TimesAtMost(1.5)),
         bar("http-64B-32-connections", "http-loopback", TimesAtMost(1.5)),

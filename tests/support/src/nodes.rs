@@ -120,9 +120,17 @@ pub fn server(nodes: &[&Containerd]) -> Redis {
 /// # Panics
 /// When it cannot be written.
 pub fn configure(ready: &Ready, node: &str, redis: &Redis, log: &str) {
+    configure_with(ready, node, redis, log, "");
+}
+
+/// The same with more lines.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn configure_with(ready: &Ready, node: &str, redis: &Redis, log: &str, more: &str) {
     let gateway = ready.link.as_ref().expect("a fixture with a cable").gateway;
     let settings = format!(
-        "{}node = \"{node}\"\nlog = \"{log}\"\nredis_url = \"redis://{USER}{gateway}:{}\"\n",
+        "{}node = \"{node}\"\nlog = \"{log}\"\nredis_url = \"redis://{USER}{gateway}:{}\"\n{more}",
         crate::guard::cwasi_config(&ready.dir),
         redis.port()
     );

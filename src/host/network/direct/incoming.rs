@@ -3,12 +3,13 @@
 //! A connection carries one call at a time. The call is decided ([`Decisions`](cwasi_direct::decisions::Decisions))
 //! when its whole request is here. Its end says that it was accepted; for a call that takes longer, a message does.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
@@ -28,6 +29,10 @@ use cwasi_modes::{CallError, Overload, Payload};
 use cwasi_wire::envelope::CallStatus;
 use cwasi_wire::network::{self, Answer, AnswerKind, Call, Caller, TryId, encode, parse};
 
+/// Most handshakes at a time; further connections wait.
+const HANDSHAKES_MAX: usize = 256;
+/// Most connections of one daemon; further ones are refused, and their calls go over Redis.
+const CONNECTIONS_MAX: usize = 4096;
 /// How long a connection may be without a call; callers close theirs earlier.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// After this, a call that runs is said to be accepted. Most have ended by then.
@@ -40,21 +45,33 @@ const REFUSED_MAX: Duration = Duration::from_secs(1);
 impl Network {
     /// Serves connections until this daemon ends.
     pub(super) async fn take_connections(self, mut connections: mpsc::Receiver<TcpStream>) {
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         while let Some(stream) = connections.recv().await {
             let network = self.clone();
+            let Ok(place) = Arc::clone(&handshakes).acquire_owned().await else { return };
             tokio::spawn(async move {
-                if let Err(error) = network.serve_connection(stream).await {
+                if let Err(error) = network.serve_connection(stream, place).await {
                     tracing::debug!(%error, "a direct connection has ended");
                 }
             });
         }
     }
 
-    async fn serve_connection(self, stream: TcpStream) -> Result<(), ConnectionError> {
+    async fn serve_connection(
+        self,
+        stream: TcpStream,
+        handshake: OwnedSemaphorePermit,
+    ) -> Result<(), ConnectionError> {
         let Some(direct) = &self.inner.direct else { return Ok(()) };
         set_up(&stream)?;
         let (mut stream, key) = direct.tls.accept(stream).await?;
-        let node = match direct.nodes.of_key(&self.inner.link, &key).await {
+        let admitted = match direct.nodes.of_key(&self.inner.link, &key).await {
+            Ok(_) if direct.taken.load(Relaxed) >= CONNECTIONS_MAX => {
+                Err(format!("{CONNECTIONS_MAX} connections are open"))
+            }
+            known => known,
+        };
+        let node = match admitted {
             Ok(node) => node,
             Err(reason) => {
                 tracing::warn!(reason, "a direct connection is refused");
@@ -62,6 +79,7 @@ impl Network {
             }
         };
         write_message(&mut stream, Kind::Ready, &[]).await?;
+        drop(handshake);
         let mut incoming =
             Incoming { network: &self, direct, stream, node, last: None, kept: None };
         direct.taken.fetch_add(1, Relaxed);
