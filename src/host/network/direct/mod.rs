@@ -71,7 +71,8 @@ impl DirectSettings {
         if config.link == LinkMode::Redis {
             return None;
         }
-        let unusable = |error| tracing::warn!(%error, "calls go over Redis");
+        // A process of another user than root has none.
+        let unusable = |error| tracing::info!(%error, "calls go over Redis");
         Some(Self {
             key: NodeKey::of_node(&config.state_dir).map_err(unusable).ok()?,
             listen: config.link_listen,
