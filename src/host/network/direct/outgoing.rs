@@ -26,9 +26,12 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
 use cwasi_wire::network::{self, Answer, AnswerKind, Link, Location, TryId, decode, encode};
 
-/// Longest wait for the callee's shim to say anything about a call that it has. It says that it runs a long one long
-/// before ([`super::incoming`]).
-const ACCEPT_MAX: Duration = Duration::from_secs(2);
+/// Longest wait for the callee's shim to say anything about a call that is sent. It says that it runs a long one long
+/// before ([`super::incoming`]), and TCP notices a host that is gone: this is for a shim that hangs. A large payload may
+/// lie in the sockets for longer.
+const ACCEPT_MAX: Duration = Duration::from_secs(5);
+/// Bytes of it that are read in a second, at least.
+const PAYLOAD_RATE: u64 = 16 << 20;
 /// Longest wait for what it says about a call that is given up.
 const ASK_MAX: Duration = Duration::from_secs(3);
 
@@ -110,7 +113,8 @@ impl DirectTry<'_> {
         let asking = self.ask();
         tokio::pin!(sending, receiving, asking);
         let (mut is_sent, mut is_asked) = (false, false);
-        let mut late = Instant::now() + ACCEPT_MAX;
+        let patience = ACCEPT_MAX + Duration::from_secs(self.call.payload.len() / PAYLOAD_RATE);
+        let mut late = Instant::now() + patience;
         let mut why = "its shim said nothing in time".to_owned();
         let mut received = None;
         loop {
@@ -130,18 +134,18 @@ impl DirectTry<'_> {
                 // A refusal may still be read after the request could not be sent on.
                 _sent = &mut sending, if !is_sent => {
                     is_sent = true;
-                    late = Instant::now() + ACCEPT_MAX;
+                    late = Instant::now() + patience;
                     continue;
                 }
                 decision = &mut asking, if is_asked => {
                     is_asked = false;
-                    late = Instant::now() + ACCEPT_MAX;
+                    late = Instant::now() + patience;
                     asking.set(self.ask());
                     Event::Resolved(decision)
                 }
                 () = sleep_until(self.call.deadline) => Event::Deadline,
                 () = sleep_until(late), if is_sent && !is_asked => {
-                    late = Instant::now() + ACCEPT_MAX;
+                    late = Instant::now() + patience;
                     Event::Late
                 }
             };
