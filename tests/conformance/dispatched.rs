@@ -14,6 +14,8 @@ use crate::{Apart, Caller, Fixture, MAX_PAYLOAD};
 pub trait Reachable: Sized {
     /// Gives connections to it.
     type Resolver: Resolve + Send + 'static;
+    /// Most descriptors that it may keep for later calls beyond those that a hundred rounds of calls have left.
+    const KEPT: usize = 0;
 
     fn start() -> Self;
     /// The connections of a new caller.

@@ -8,7 +8,8 @@ use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 
 use super::transport::{Payload, Transport};
 use super::{
-    Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub, tls, uds,
+    Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub,
+    tls, uds,
 };
 use crate::placement::pin;
 
