@@ -62,11 +62,13 @@ fn measure(
         count: turns.block,
         branches: 1,
     };
-    let driver = || edge.driver(&[("cwasi.mode", "networked")]);
-    let direct = driver()?;
+    // A workflow of its own: a shim of its own, which reads the configuration when it starts.
+    let driver =
+        |workflow| edge.driver(&[("cwasi.mode", "networked"), ("cwasi.workflow", workflow)]);
+    let direct = driver("direct")?;
     let ready = nodes.edge.containerd.ready();
     configure_with(ready, "edge", &nodes.redis, "info", "link = \"redis\"\n");
-    let over_redis = driver();
+    let over_redis = driver("over-redis");
     configure(ready, "edge", &nodes.redis, "info");
     let certificate = tempfile::tempdir().context("a folder for a certificate")?;
     let folder = certificate.path().to_str().context("a name of it")?;
