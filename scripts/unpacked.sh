@@ -186,8 +186,8 @@ unpack_for_kubernetes() {
     unpack_missing
 }
 
-# What only the papers' tables need (scripts/papers.sh): the servers that two of the nine functions ask, with the libraries
-# that not every Debian has.
+# What only the papers' tables need (scripts/papers.sh): the servers that two of the nine functions ask, with the
+# libraries that not every Debian has.
 UNPACKED_FOR_PAPERS=(
     "nginx bookworm 1.22 nginx libpcre2-8-0 libssl3"
     "postgresql bookworm 15. postgresql-15 libicu72 libldap-2.5-0 libsasl2-2 libxml2 libssl3 libpam0g libgssapi-krb5-2

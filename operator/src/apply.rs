@@ -19,8 +19,8 @@ use crate::service_status::replicas_of_service;
 /// What the API says of a namespace that goes.
 const TERMINATING: &str = "because it is being terminated";
 
-/// Answers that say nothing about the object: a conflict of two writers, too many requests, a server that has no time or
-/// is away.
+/// Answers that say nothing about the object: a conflict of two writers, too many requests, a server that has no time
+/// or is away.
 const TRANSIENT: [u16; 4] = [409, 429, 503, 504];
 
 /// What became of an object.

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use cwasi_bench::report::terminal::digits;
 
 use crate::report::Report;
-use crate::report::digits;
 use crate::series::number;
 
 /// A claim: how much `other` is, by `ours`.

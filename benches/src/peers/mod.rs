@@ -79,8 +79,8 @@ pub struct Peer {
     /// Connections of an HTTP client, if more than servers.
     #[arg(long, default_value_t = 1)]
     pub connections: usize,
-    /// The Redis server's URL, a folder for a certificate, the address of an HTTP server that runs already, with or without a path, or the folder
-    /// of compiled guests.
+    /// The Redis server's URL, a folder for a certificate, the address of an HTTP server that runs already, with or
+    /// without a path, or the folder of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
     /// Processor of the client.

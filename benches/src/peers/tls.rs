@@ -1,5 +1,5 @@
-//! TLS 1.3 over loopback between two processes, by rustls: what encrypted bytes cost that nothing else handles. A server's
-//! end is its stdin, so that it ends with its client.
+//! TLS 1.3 over loopback between two processes, by rustls: what encrypted bytes cost that nothing else handles. A
+//! server's end is its stdin, so that it ends with its client.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;

@@ -2,7 +2,7 @@
 
 pub mod bars;
 mod charts;
-mod page;
+pub mod page;
 mod paper;
 pub mod terminal;
 

@@ -17,19 +17,27 @@ const BRANCHES: [u32; 5] = [10, 50, 100, 250, 500];
 /// Systems with a line, and a baseline of this name.
 const LINES: [&str; 4] = ["ours", "uds-copy", "http-loopback", "redis"];
 
+/// The beginning of a report's page, which ends with [`END`].
+#[must_use]
+pub fn begin(title: &str, heading: &str) -> String {
+    include_str!("page.head.html").replace("@title@", title).replace("@heading@", heading)
+}
+
+pub const END: &str = "</main></body></html>\n";
+
 /// The page.
 ///
 /// # Errors
 /// When a chart cannot be drawn.
 pub fn render(report: &Report) -> Result<String> {
-    let mut page = String::from(include_str!("page.head.html"));
+    let mut page = begin("CWASI benches", "CWASI beside what one would otherwise use");
     let quiet = if report.machine.was_quiet() { "" } else { " class=\"warning\"" };
     write!(page, "<p{quiet}>{}</p>", escaped(&report.machine.sentence()))?;
     bars(&mut page, report)?;
     figures(&mut page, report)?;
     published(&mut page, report)?;
     entries(&mut page, report)?;
-    page.push_str("</main></body></html>\n");
+    page.push_str(END);
     Ok(page)
 }
 
@@ -232,6 +240,8 @@ fn numbers(page: &mut String, case: &[Entry]) -> Result<()> {
     Ok(())
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Text without meaning to a browser.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

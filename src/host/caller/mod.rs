@@ -92,7 +92,8 @@ pub struct HostCall<'a> {
     pub trace: TraceHeaders<'a>,
     /// Records a trace of this call, whatever the configuration says.
     pub recorded: bool,
-    /// What the function reads by `context_get`: keys that begin with `http.` or `openwhisk.`, see [`cwasi_abi::context_key`].
+    /// What the function reads by `context_get`: keys that begin with `http.` or `openwhisk.`, see
+    /// [`cwasi_abi::context_key`].
     pub metadata: Vec<Metadata>,
 }
 
@@ -215,8 +216,8 @@ impl HostCaller {
         self.inner.tracer.flush().await;
     }
 
-    /// The same caller with connections of its own, for another runtime: a connection's answers are read by a task of the
-    /// runtime that made it, and a call that waits for them on another thread costs a wake-up.
+    /// The same caller with connections of its own, for another runtime: a connection's answers are read by a task of
+    /// the runtime that made it, and a call that waits for them on another thread costs a wake-up.
     #[must_use]
     pub fn sibling(&self) -> Self {
         let Inner { resolver, peer, tracer, counts, .. } = &*self.inner;

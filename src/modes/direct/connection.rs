@@ -40,8 +40,10 @@ pub enum ConnectionError {
     Broken(#[from] io::Error),
     #[error("nothing of a payload has moved for {} s", STALL_MAX.as_secs())]
     Stalled,
-    /// What came is no message.
-    #[error("a message of kind {kind} with {length} bytes is none of ours")]
+    /// What came, or was to go, is no message.
+    #[error(
+        "a message of kind {kind} with {length} bytes is none of ours, which have {MESSAGE_MAX} at most"
+    )]
     Malformed { kind: u8, length: u32 },
     /// Not what is expected now.
     #[error("a message of the other side has no sense now: {what}")]
@@ -71,17 +73,16 @@ fn parse_head(head: [u8; HEAD]) -> Result<(Kind, usize), ConnectionError> {
 /// Sends one message.
 ///
 /// # Errors
-/// When the connection is broken.
-///
-/// # Panics
-/// When the message is longer than [`MESSAGE_MAX`].
+/// When the connection is broken, or the message is longer than [`MESSAGE_MAX`].
 pub async fn write_message(
     to: &mut (impl AsyncWrite + Unpin),
     kind: Kind,
     message: &[u8],
 ) -> Result<(), ConnectionError> {
-    assert!(message.len() <= MESSAGE_MAX, "a message is bounded");
-    let length = u32::try_from(message.len()).expect("a message is bounded");
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    if message.len() > MESSAGE_MAX {
+        return Err(ConnectionError::Malformed { kind: kind as u8, length });
+    }
     // Together, so that they become one record and one packet.
     let mut bytes = Vec::with_capacity(HEAD + message.len());
     bytes.extend_from_slice(&[kind as u8, 0, 0, 0]);

@@ -1,8 +1,8 @@
 //! One call on a direct connection, as its caller's shim sees it: what has happened so far, and so what may have become
 //! of the call. No clock and no sockets: its user reports events and does what [`Next`] says.
 //!
-//! The ends are those of `docs/modes.md`. The rule behind them: the callee runs nothing before it has the whole request,
-//! and whoever decides first, decides ([`super::decisions`]).
+//! The ends are those of `docs/modes.md`. The rule behind them: the callee runs nothing before it has the whole
+//! request, and whoever decides first, decides ([`super::decisions`]).
 
 use super::decisions::Decision;
 

@@ -12,13 +12,13 @@
 //! - [`exchange`]: one call as its caller's shim sees it; [`decisions`]: which calls this shim has accepted. Both
 //!   without clock and sockets.
 //!
-//! A connection begins with TLS 1.3 (protocol [`tls::PROTOCOL`], server name `<shim>.cwasi`). Then messages follow, each
-//! with a head of 8 bytes ([`connection::Kind`], three zeros, length), and after it the payload that it announces:
+//! A connection begins with TLS 1.3 (protocol [`tls::PROTOCOL`], server name `<shim>.cwasi`). Then messages follow,
+//! each with a head of 8 bytes ([`connection::Kind`], three zeros, length), and after it the payload that it announces:
 //!
 //! | from | message |
 //! |---|---|
 //! | caller's shim | a call ([`cwasi_wire::network::Call`]), or the id of a call that it gives up |
-//! | callee's shim | first that it is ready, or why not; then answers ([`cwasi_wire::network::Answer`]): accepted, refused, ended |
+//! | callee's shim | first that it is ready; then answers ([`cwasi_wire::network::Answer`]); at last why it takes no calls |
 
 pub mod connection;
 pub mod decisions;

@@ -31,6 +31,8 @@ const TAKE_OVER_PAUSE: Duration = Duration::from_millis(5);
 /// How long an address that does not answer is left alone, and a shim behind one that does.
 const ADDRESS_AVOIDED: Duration = Duration::from_secs(10);
 const SHIM_AVOIDED: Duration = Duration::from_secs(1);
+/// How long it is remembered beyond that, so that the log says once that it does not answer.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// A silent connection is probed after so many seconds, so often, and is broken when nothing comes back.
 const PROBE_SECONDS: u32 = 1;
 const PROBES: u32 = 3;
@@ -53,7 +55,8 @@ pub enum PeerError {
 #[derive(Debug)]
 pub struct Lease {
     pub stream: TlsStream<TcpStream>,
-    pub place: OwnedSemaphorePermit,
+    /// `None` if it is beyond [`CONNECTIONS_MAX`].
+    pub place: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug)]
@@ -123,9 +126,10 @@ impl Peers {
             place => place.map_err(|_all_taken| busy())?,
         };
         if let Some(stream) = self.kept(&link.shim) {
-            return Ok(Lease { stream, place });
+            return Ok(Lease { stream, place: Some(place) });
         }
-        self.connect(link, deadline, place).await
+        let stream = self.connect(link, deadline).await?;
+        Ok(Lease { stream, place: Some(place) })
     }
 
     /// A connection that is kept and still there.
@@ -140,14 +144,12 @@ impl Peers {
         None
     }
 
-    /// The same, certainly on a new connection.
+    /// A new connection, to ask about a call that has another one.
     ///
     /// # Errors
     /// As [`Self::take`].
     pub async fn take_new(&self, link: &Link, deadline: Instant) -> Result<Lease, PeerError> {
-        // Beyond the places: it asks about a call that has one.
-        let place = Arc::new(Semaphore::new(1)).try_acquire_owned();
-        self.connect(link, deadline, place.expect("it has a place")).await
+        Ok(Lease { stream: self.connect(link, deadline).await?, place: None })
     }
 
     /// Keeps a connection on which nothing is under way.
@@ -167,19 +169,18 @@ impl Peers {
             !peer.idle.is_empty() || peer.places.available_permits() < CONNECTIONS_MAX
         });
         let now = Instant::now();
-        lock(&self.avoided).retain(|_address, avoided| avoided.until > now);
+        lock(&self.avoided).retain(|_whom, avoided| avoided.until + REMEMBERED_FOR > now);
     }
 
     async fn connect(
         &self,
         link: &Link,
         deadline: Instant,
-        place: OwnedSemaphorePermit,
-    ) -> Result<Lease, PeerError> {
+    ) -> Result<TlsStream<TcpStream>, PeerError> {
         if let Some(error) = self.avoids(link) {
             return Err(error);
         }
-        let Link { address, shim, key, .. } = link;
+        let Link { address, shim, .. } = link;
         let stream = match timeout_at(deadline, dial(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
@@ -194,22 +195,11 @@ impl Peers {
             }
         };
         let failed = |reason: String| PeerError::Shim { address: address.clone(), reason };
-        let connecting = async {
-            let connected = self.tls.connect(stream, shim, key).await;
-            let mut stream = connected.map_err(|error| error.to_string())?;
-            match timeout(HANDSHAKE_MAX, read_message(&mut stream)).await {
-                Ok(Ok(Some((Kind::Ready, _)))) => Ok(stream),
-                Ok(Ok(Some((Kind::Refusal, text)))) => {
-                    Err(String::from_utf8_lossy(&text).into_owned())
-                }
-                Ok(Ok(Some((kind, _)))) => Err(format!("it says {kind:?} at first")),
-                Ok(Ok(None)) => Err("it has ended".to_owned()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_elapsed) => Err("it says nothing".to_owned()),
+        match timeout_at(deadline, self.greet(stream, link)).await {
+            Ok(Ok(stream)) => {
+                self.answers(link);
+                Ok(stream)
             }
-        };
-        match timeout_at(deadline, connecting).await {
-            Ok(Ok(stream)) => Ok(Lease { stream, place }),
             Ok(Err(reason)) => {
                 let error = failed(reason);
                 self.avoid(shim, &error, SHIM_AVOIDED);
@@ -219,11 +209,33 @@ impl Peers {
         }
     }
 
+    /// The handshake, and what the other shim says first; why it takes no calls.
+    async fn greet(&self, stream: TcpStream, link: &Link) -> Result<TlsStream<TcpStream>, String> {
+        let connected = self.tls.connect(stream, &link.shim, &link.key).await;
+        let mut stream = connected.map_err(|error| error.to_string())?;
+        match timeout(HANDSHAKE_MAX, read_message(&mut stream)).await {
+            Ok(Ok(Some((Kind::Ready, _)))) => Ok(stream),
+            Ok(Ok(Some((Kind::Refusal, text)))) => Err(String::from_utf8_lossy(&text).into_owned()),
+            Ok(Ok(Some((kind, _)))) => Err(format!("it says {kind:?} at first")),
+            Ok(Ok(None)) => Err("it has ended".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_elapsed) => Err("it says nothing".to_owned()),
+        }
+    }
+
     fn avoid(&self, whom: &str, error: &PeerError, time: Duration) {
         let avoided = Avoided { until: Instant::now() + time, error: error.clone() };
         let before = lock(&self.avoided).insert(whom.to_owned(), avoided);
         if before.is_none() {
             tracing::warn!(%error, "no direct connection; calls go over Redis if they can");
+        }
+    }
+
+    /// A shim that did not answer does so again.
+    fn answers(&self, link: &Link) {
+        let mut avoided = lock(&self.avoided);
+        if [&link.address, &link.shim].map(|it| avoided.remove(it).is_some()).contains(&true) {
+            tracing::info!(address = link.address, "direct connections again");
         }
     }
 }

@@ -35,8 +35,8 @@ const LOCK: &str = "lock";
 const OWNER: &str = "port";
 /// Most connections whose shim is not known yet; more wait in the listener's backlog.
 const UNKNOWN_MAX: usize = 256;
-/// Connections that may wait in the listener's backlog, if the system's `somaxconn` allows it. Beyond it, one more takes a
-/// second.
+/// Connections that may wait in the listener's backlog, if the system's `somaxconn` allows it. Beyond it, a connection
+/// takes a second.
 const BACKLOG: u32 = 4096;
 /// Longest beginning of a handshake in bytes.
 const HELLO_MAX: usize = 16 * 1024;
@@ -44,6 +44,10 @@ const HELLO_MAX: usize = 16 * 1024;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Pause after the port could not be had.
 const TAKEN_PAUSE: Duration = Duration::from_secs(2);
+/// How often the sockets of killed shims are looked for.
+const CLEAN_EVERY: Duration = Duration::from_secs(60);
+/// Longest time in which a shim makes its socket and listens.
+const MADE_MAX: Duration = Duration::from_secs(60);
 /// Connections that wait to be served.
 const WAITING_MAX: usize = 64;
 
@@ -58,29 +62,63 @@ pub struct PortSettings {
     pub shim: String,
 }
 
-/// Takes part in the node's port: connections that mean this shim come from the returned channel, as long as it is there.
+/// Takes part in the node's port. Connections that mean this shim come from the returned channel; drop it to end that.
 ///
 /// # Errors
 /// When the folder or the shim's socket cannot be made.
 pub fn share(settings: PortSettings) -> io::Result<mpsc::Receiver<TcpStream>> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(&settings.dir)?;
-    let path = settings.dir.join(&settings.shim);
-    let socket = UnixListener::bind(&path)?;
+    let socket = NamedSocket::bind(settings.dir.join(&settings.shim))?;
     let (sender, connections) = mpsc::channel(WAITING_MAX);
     tokio::spawn(async move {
         tokio::select! {
-            () = take_passed(socket, &sender) => {}
+            () = take_passed(&socket.listener, &sender) => {}
             () = keep_port(&settings) => {}
             () = sender.closed() => {}
         }
-        // Nobody passes connections to a shim that has ended.
-        let _gone = fs::remove_file(path);
     });
     Ok(connections)
 }
 
+/// A listening socket, whose file goes with it, also when the runtime ends.
+struct NamedSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl NamedSocket {
+    fn bind(path: PathBuf) -> io::Result<Self> {
+        Ok(Self { listener: UnixListener::bind(&path)?, path })
+    }
+}
+
+impl Drop for NamedSocket {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(%error, path = %self.path.display(), "a socket is not removed");
+        }
+    }
+}
+
+/// Removes the sockets of shims that were killed. One that was made less than `age` ago may not listen yet.
+async fn remove_dead(dir: &Path, age: Duration) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_shim = entry.file_name() != LOCK && entry.file_name() != OWNER;
+        let is_old = || entry.metadata()?.modified()?.elapsed().map_err(io::Error::other);
+        if !is_shim || !is_old().is_ok_and(|old| old >= age) {
+            continue;
+        }
+        let connected = UnixStream::connect(entry.path()).await;
+        if connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Takes the connections that the listening shim passes on.
-async fn take_passed(socket: UnixListener, connections: &mpsc::Sender<TcpStream>) {
+async fn take_passed(socket: &UnixListener, connections: &mpsc::Sender<TcpStream>) {
     loop {
         let passed = match socket.accept().await {
             Ok((from, _)) => timeout(HANDSHAKE_MAX, receive(&from))
@@ -175,12 +213,12 @@ async fn listen(settings: &PortSettings) -> io::Result<std::convert::Infallible>
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let waiting = UnixListener::bind(&owner)?;
+    let waiting = NamedSocket::bind(owner)?;
     tracing::info!(listen = %settings.listen, "takes direct connections for the shims of this node");
     let keep_waiting = async {
         let mut others = Vec::new();
         loop {
-            match waiting.accept().await {
+            match waiting.listener.accept().await {
                 Ok((other, _)) => others.push(other),
                 Err(_) => sleep(PAUSE).await,
             }
@@ -207,9 +245,18 @@ async fn listen(settings: &PortSettings) -> io::Result<std::convert::Infallible>
             }
         }
     };
+    let clean = async {
+        loop {
+            if let Err(error) = remove_dead(&settings.dir, MADE_MAX).await {
+                tracing::debug!(%error, "sockets of killed shims are not removed");
+            }
+            sleep(CLEAN_EVERY).await;
+        }
+    };
     tokio::select! {
         never = keep_waiting => never,
         never = serve => never,
+        never = clean => never,
     }
 }
 
@@ -351,6 +398,30 @@ mod tests {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
         let pinned = tls.connect(stream, "aa", other.public_key()).await;
         assert!(pinned.unwrap_err().to_string().contains("certificate"), "it has another key");
+    }
+
+    #[test]
+    fn sockets_go_with_their_shims() {
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let names = || {
+            let files = fs::read_dir(dir.path()).unwrap();
+            let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        // One that was killed leaves its socket.
+        drop(std::os::unix::net::UnixListener::bind(dir.path().join("dead")).unwrap());
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let tls = Tls::new(NodeKey::fresh().unwrap()).unwrap();
+            let _shim = shim("aa", dir.path(), port, &tls);
+            assert_eq!(first("aa", port, &tls).await, "aa");
+            assert_eq!(names(), ["aa", "dead", LOCK, OWNER], "it may have been made just now");
+            remove_dead(dir.path(), Duration::ZERO).await.unwrap();
+            assert_eq!(names(), ["aa", LOCK, OWNER]);
+        });
+        drop(runtime);
+        assert_eq!(names(), [LOCK]);
     }
 
     #[test]

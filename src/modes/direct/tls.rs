@@ -66,7 +66,7 @@ impl Tls {
         // The faster of the two AES ones: payloads are large, and both are sound.
         provider.cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256];
         let provider = Arc::new(provider);
-        let any = AnyKey(provider.signature_verification_algorithms);
+        let any = AnyKey { algorithms: provider.signature_verification_algorithms };
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(Arc::new(any))
@@ -142,21 +142,40 @@ struct PinnedKey {
 
 /// Accepts every key whose owner proves it: its user asks afterwards whose it is.
 #[derive(Debug)]
-struct AnyKey(WebPkiSupportedAlgorithms);
-
-fn verify(
-    message: &[u8],
-    key: &CertificateDer<'_>,
-    signed: &DigitallySignedStruct,
-    algorithms: &WebPkiSupportedAlgorithms,
-) -> Result<HandshakeSignatureValid, Error> {
-    let key = SubjectPublicKeyInfoDer::from(key.as_ref());
-    verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
+struct AnyKey {
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// There is no TLS 1.2 here.
-fn no_tls12() -> Error {
-    Error::General("TLS 1.2 is not offered".to_owned())
+/// What both sides of rustls ask about a raw public key; `algorithms` is a field.
+macro_rules! raw_key_checks {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &CertificateDer<'_>,
+            _dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("TLS 1.2 is not offered".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &CertificateDer<'_>,
+            dss: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let key = SubjectPublicKeyInfoDer::from(cert.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for PinnedKey {
@@ -175,31 +194,7 @@ impl ServerCertVerifier for PinnedKey {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_checks!();
 }
 
 impl ClientCertVerifier for AnyKey {
@@ -216,29 +211,5 @@ impl ClientCertVerifier for AnyKey {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify(message, cert, dss, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    raw_key_checks!();
 }

@@ -41,7 +41,8 @@ impl Descriptors {
     }
 }
 
-/// Loads the function's code and checks that its entry is there, unless the code comes later. `sockets` are those of [`Descriptors`].
+/// Loads the function's code and checks that its entry is there, unless the code comes later. `sockets` are those of
+/// [`Descriptors`].
 ///
 /// # Errors
 /// When the code cannot be loaded, or `stderr` cannot be opened for the function's log.

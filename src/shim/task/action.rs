@@ -1,5 +1,5 @@
-//! What the daemon keeps for a function that waits for its code (`cwasi.protocol=openwhisk`): its engine, and its outputs,
-//! in which ends of activations are marked.
+//! What the daemon keeps for a function that waits for its code (`cwasi.protocol=openwhisk`): its engine, and its
+//! outputs, in which ends of activations are marked.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};

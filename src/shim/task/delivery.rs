@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::runtime::Handle;
 
@@ -19,6 +18,7 @@ use cwasi_coordinator::delivered::Delivery;
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::{Plan, Progress};
 use cwasi_sys::clock::Deadline;
+use cwasi_sys::segment::Segment;
 use cwasi_sys::seqpacket::{self, DESCRIPTORS_MAX};
 use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, FunctionLaunch};
 
@@ -77,19 +77,17 @@ pub(super) fn deliver(id: &str, socket: &Path, launch: FunctionLaunch) -> Result
     }
     let failed = |source| TaskError::Socket { id: id.to_owned(), source };
     let init = seqpacket::connect_to(socket).map_err(failed)?;
-    let descriptors: Vec<_> = files.iter().map(File::as_fd).collect();
+    let descriptors: Vec<_> = files.iter().map(Segment::as_fd).collect();
     let deadline = Some(Deadline::after(LAUNCH_WAIT));
     seqpacket::send(init.as_fd(), &[&message], &descriptors, deadline).map_err(failed)
 }
 
 /// A copy of native code that any user can open by its descriptor, and nobody can change.
-fn sealed_copy(path: &Path) -> io::Result<File> {
+fn sealed_copy(path: &Path) -> io::Result<Segment> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut copy = File::from(memfd_create(c"cwasi-code", flags)?);
     io::copy(&mut File::open(path)?, &mut copy)?;
-    let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK;
-    fcntl(&copy, FcntlArg::F_ADD_SEALS(seals | SealFlag::F_SEAL_SEAL))?;
-    Ok(copy)
+    Segment::seal(copy.into()).map_err(io::Error::other)
 }
 
 /// What the planning of delivered code says, in the logs of the daemon and of containerd.

@@ -150,8 +150,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// Starts the function of a container that waits for its code: plans it, sends it to its init, and registers it when
-    /// it is ready.
+    /// Starts the function of a container that waits for its code: plans it, sends it to its init, and registers it
+    /// when it is ready.
     async fn start_action(
         self: &Arc<Self>,
         container: &Arc<Container>,

@@ -4,8 +4,9 @@ use std::fs;
 use std::net::{IpAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A free port of an address, below those that the kernel gives to connections: a connection that has the port of a server
-/// keeps it from starting again, and one to a server that is away can even get that server's port and reach itself.
+/// A free port of an address, below those that the kernel gives to connections: a connection that has the port of a
+/// server keeps it from starting again, and one to a server that is away can even get that server's port and reach
+/// itself.
 ///
 /// # Panics
 /// When there is none.

@@ -5,8 +5,6 @@ mod page;
 mod plot;
 mod table;
 
-pub use table::digits;
-
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

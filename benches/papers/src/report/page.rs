@@ -3,23 +3,21 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use cwasi_bench::report::page::{END, begin, escaped};
+use cwasi_bench::report::terminal::digits;
 
-use super::table::{Cells, digits, rows};
+use super::table::{Cells, rows};
 use super::{Report, plot};
 use crate::contents::{CONTENTS, Entry, Status};
 use crate::exhibit::{Exhibit, Form, Paper};
 use crate::series::Summary;
 
-const HEAD: &str = include_str!("page.head.html");
-
-/// Text without meaning to a browser.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
+const TITLE: &str = "The papers’ tables and figures";
+const HEADING: &str = "The papers’ tables and figures, with CWASI and what one would otherwise run";
 
 /// The page.
 pub fn page(report: &Report) -> Result<String> {
-    let mut page = HEAD.to_owned();
+    let mut page = begin(TITLE, HEADING);
     writeln!(page, "<p>{} run. {}</p>", report.effort, escaped(&report.machine.sentence()))?;
     if !report.machine.was_quiet() {
         page +=
@@ -47,7 +45,7 @@ pub fn page(report: &Report) -> Result<String> {
             self::entry(&mut page, report, entry)?;
         }
     }
-    page += "</main></body></html>\n";
+    page += END;
     Ok(page)
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use cwasi_bench::report::terminal::digits;
 
 use crate::exhibit::Exhibit;
 use crate::series::{Summary, mann_whitney};
@@ -72,18 +73,6 @@ fn compared(exhibit: &Exhibit, case: &str, side: &str) -> String {
         text = format!("{text}, {p}");
     }
     text
-}
-
-/// Three or more digits.
-#[must_use]
-pub fn digits(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size < 0.1 => format!("{value:.4}"),
-        size if size < 1.0 => format!("{value:.3}"),
-        size if size < 100.0 => format!("{value:.2}"),
-        _ => format!("{value:.0}"),
-    }
 }
 
 /// For the terminal.

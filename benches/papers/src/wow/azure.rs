@@ -1,5 +1,5 @@
-//! Figure 6: response times of a mix as Azure's users have it. 90 % of the requests are for two functions, the others for
-//! 60, and not all of them stay warm.
+//! Figure 6: response times of a mix as Azure's users have it. 90 % of the requests are for two functions, the others
+//! for 60, and not all of them stay warm.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! `#[cwasi::handler]`, `#[cwasi::action]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate `cwasi`. Runs in the
-//! compiler.
+//! `#[cwasi::handler]`, `#[cwasi::action]`, `#[cwasi::export]` and `cwasi::import!`; use them through the crate
+//! `cwasi`. Runs in the compiler.
 //!
 //! The macros need names, and of types only whether they are references; traits in `cwasi` do the rest. So they read
 //! tokens themselves and depend on no parser.

@@ -1,7 +1,8 @@
 //! Actions of OpenWhisk: JSON in and out, and the properties of an activation.
 //!
-//! `#[cwasi::action]`, of the feature `json`, makes a function the module's handler. It takes the parameters as any type
-//! that serde deserializes, and returns a `Result` of one that serde serializes to an object. Its error is the action's.
+//! `#[cwasi::action]`, of the feature `json`, makes a function the module's handler. It takes the parameters as any
+//! type that serde deserializes, and returns a `Result` of one that serde serializes to an object. Its error is the
+//! action's.
 //!
 //! ```
 //! # #[cfg(feature = "json")]
@@ -31,8 +32,8 @@ pub use json_handler::run;
 #[cfg(feature = "json")]
 pub use serde_json::{Value, json};
 
-/// A property of the activation, as the platform names it in its request: `activation_id` is what other runtimes have in
-/// the variable `__OW_ACTIVATION_ID`. Empty if there is none.
+/// A property of the activation, as the platform names it in its request: `activation_id` is what other runtimes have
+/// in the variable `__OW_ACTIVATION_ID`. Empty if there is none.
 #[must_use]
 pub fn property(name: &str) -> String {
     value(&format!("{}{name}", context_key::OPENWHISK))

@@ -65,23 +65,22 @@ impl Network {
         let Some(direct) = &self.inner.direct else { return Ok(()) };
         set_up(&stream)?;
         let (mut stream, key) = direct.tls.accept(stream).await?;
-        let admitted = match direct.nodes.of_key(&self.inner.link, &key).await {
-            Ok(_) if direct.taken.load(Relaxed) >= CONNECTIONS_MAX => {
-                Err(format!("{CONNECTIONS_MAX} connections are open"))
-            }
-            known => known,
+        let known = direct.nodes.of_key(&self.inner.link, &key).await;
+        let admitted = match direct.taken.load(Relaxed) {
+            CONNECTIONS_MAX.. => Err(format!("{CONNECTIONS_MAX} connections are open")),
+            _ => known,
         };
         let node = match admitted {
             Ok(node) => node,
             Err(reason) => {
-                tracing::warn!(reason, "a direct connection is refused");
+                direct.note_refusal(&reason);
                 return write_message(&mut stream, Kind::Refusal, reason.as_bytes()).await;
             }
         };
         write_message(&mut stream, Kind::Ready, &[]).await?;
         drop(handshake);
-        let mut incoming =
-            Incoming { network: &self, direct, stream, node, last: None, kept: None };
+        let (last, kept) = (None, None);
+        let mut incoming = Incoming { network: &self, direct, stream, key, node, last, kept };
         direct.taken.fetch_add(1, Relaxed);
         let ended = incoming.serve().await;
         direct.taken.fetch_sub(1, Relaxed);
@@ -95,8 +94,9 @@ struct Incoming<'a> {
     network: &'a Network,
     direct: &'a Direct,
     stream: TlsStream<TcpStream>,
-    /// The other shim's node.
+    /// The other shim's node, and its key.
     node: String,
+    key: Vec<u8>,
     /// The last call, whose answer its caller may not have.
     last: Option<TryId>,
     /// The connection of the last call to its instance: the next one often has the same caller and instance.
@@ -109,12 +109,18 @@ impl Incoming<'_> {
         loop {
             let message = tokio::select! {
                 message = timeout(IDLE_MAX, read_message(&mut self.stream)) => message,
-                () = ended(&mut closing) => return self.close().await,
+                () = ended(&mut closing) => return self.close("this shim has ended").await,
             };
             let Ok(message) = message else { return Ok(()) };
             let Some((kind, message)) = message? else { return Ok(()) };
             // The caller sends the next message when it has the last answer.
             self.settle(true);
+            // A node may have lost its key since.
+            if let Err(reason) = self.direct.nodes.of_key(&self.network.inner.link, &self.key).await
+            {
+                self.direct.note_refusal(&reason);
+                return self.close(&reason).await;
+            }
             match kind {
                 Kind::Call => self.take(&message).await?,
                 Kind::GiveUp => self.give_up(&message).await?,
@@ -125,16 +131,16 @@ impl Incoming<'_> {
         }
     }
 
-    /// Tells the caller that a call that it may just have sent is not taken.
-    async fn close(&mut self) -> Result<(), ConnectionError> {
-        write_message(&mut self.stream, Kind::Refusal, b"this shim has ended").await?;
+    /// Ends the connection, and tells the caller that a call that it may just have sent is not taken.
+    async fn close(&mut self, reason: &str) -> Result<(), ConnectionError> {
+        write_message(&mut self.stream, Kind::Refusal, reason.as_bytes()).await?;
         self.stream.shutdown().await?;
         self.drain().await;
         Ok(())
     }
 
-    /// Reads what comes until the caller ends the connection, for a moment: unread bytes would make the system drop what
-    /// was sent last.
+    /// Reads for a moment, until the caller ends the connection. Unread bytes would make the system drop what was sent
+    /// last.
     async fn drain(&mut self) {
         let mut rest = vec![0; 64 << 10];
         let reading = async { while matches!(self.stream.read(&mut rest).await, Ok(1..)) {} };

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -130,6 +130,10 @@ pub(super) struct Direct {
     closing: watch::Sender<bool>,
     /// Connections of other shims.
     taken: AtomicUsize,
+    /// True after the log said that a connection was refused.
+    has_refused: AtomicBool,
+    /// True after the log said that this daemon takes no connections.
+    has_no_link: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -154,12 +158,26 @@ impl Direct {
             link: OnceCell::new(),
             closing: watch::Sender::new(false),
             taken: AtomicUsize::new(0),
+            has_refused: AtomicBool::new(false),
+            has_no_link: AtomicBool::new(false),
         })
     }
 
     /// Why a direct connection to this shim is not tried now, if it is not.
     pub(super) fn avoids(&self, link: &Link) -> Option<PeerError> {
         self.peers.avoids(link)
+    }
+
+    /// Logs why a connection is refused; a stranger does not fill the log.
+    fn note_refusal(&self, reason: &str) {
+        if self.has_refused.swap(true, Relaxed) {
+            tracing::debug!(reason, "a direct connection is refused");
+        } else {
+            tracing::warn!(
+                reason,
+                "a direct connection is refused; later ones are logged at debug"
+            );
+        }
     }
 
     fn record(&self, instance: &str) -> Option<Record> {
@@ -187,7 +205,8 @@ impl Network {
     #[must_use]
     pub fn why_not_direct(&self, location: &Location) -> Option<String> {
         if self.inner.direct.is_none() {
-            return Some("this node has link = \"redis\"".to_owned());
+            let why = "link = \"redis\", or this process may not read the node's key";
+            return Some(why.to_owned());
         }
         let Some((direct, link)) = self.inner.direct_to(location) else {
             return Some(format!("node {} has no link", location.node));
@@ -224,7 +243,13 @@ impl Network {
         let link = match direct.link.get_or_try_init(|| self.begin_to_take(direct)).await {
             Ok(link) => link.clone(),
             Err(error) => {
-                tracing::error!(%error, "no direct connections to this shim: calls go over Redis");
+                // Each heartbeat tries again.
+                if !direct.has_no_link.swap(true, Relaxed) {
+                    tracing::error!(
+                        %error,
+                        "no direct connections to this shim: check link_listen, or set link_advertise"
+                    );
+                }
                 return None;
             }
         };

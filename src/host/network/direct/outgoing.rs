@@ -26,9 +26,9 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
 use cwasi_wire::network::{self, Answer, AnswerKind, Link, Location, TryId, decode, encode};
 
-/// Longest wait for the callee's shim to say anything about a call that is sent. It says that it runs a long one long
-/// before ([`super::incoming`]), and TCP notices a host that is gone: this is for a shim that hangs. A large payload may
-/// lie in the sockets for longer.
+/// Longest wait for the callee's shim to say anything about a call that is sent. It says long before that a call runs
+/// ([`super::incoming`]), and TCP notices a host that is gone: this is for a shim that hangs. A large payload may lie
+/// in the sockets for longer.
 const ACCEPT_MAX: Duration = Duration::from_secs(5);
 /// Bytes of it that are read in a second, at least.
 const PAYLOAD_RATE: u64 = 16 << 20;
@@ -38,15 +38,15 @@ const ASK_MAX: Duration = Duration::from_secs(3);
 /// How a try went.
 pub(in super::super) enum DirectEnd {
     Tried(TryOutcome),
-    /// There is no connection; nothing was sent.
+    /// There is no connection, or its shim takes no calls: this one was not run.
     NoConnection(PeerError),
 }
 
 /// What came back on the connection.
 enum Received {
     Refused(Answer),
-    /// The callee's shim ends, and has not taken the call.
-    Ends,
+    /// The callee's shim takes no more calls on this connection, nor has it taken this one; why.
+    NoMore(String),
     Ended(Answer, Result<Payload, CallError>),
 }
 
@@ -84,12 +84,12 @@ impl Network {
         };
         let (inner, id, progress) = (&*self.inner, TryId(bytes16()), Progress::default());
         let attempt = DirectTry { inner, direct, link, location, caller, call, id, progress };
-        DirectEnd::Tried(attempt.run(lease).await)
+        attempt.run(lease).await
     }
 }
 
 impl DirectTry<'_> {
-    async fn run(&self, lease: Lease) -> TryOutcome {
+    async fn run(&self, lease: Lease) -> DirectEnd {
         let Lease { stream, place } = lease;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (end, received) = self.exchange(&mut reader, &mut writer).await;
@@ -99,7 +99,13 @@ impl DirectTry<'_> {
             let stream = reader.unsplit(writer);
             self.direct.peers.put_back(self.link, Lease { stream, place });
         }
-        self.outcome(&end, received)
+        match (end, received) {
+            ((End::Refused, _), Some(Received::NoMore(reason))) => {
+                let address = self.link.address.clone();
+                DirectEnd::NoConnection(PeerError::Shim { address, reason })
+            }
+            ((end, why), received) => DirectEnd::Tried(self.outcome(end, &why, received)),
+        }
     }
 
     /// Sends the request and takes the answer, to the call's end.
@@ -122,7 +128,7 @@ impl DirectTry<'_> {
                 biased;
                 came = &mut receiving, if exchange.listens() => match came {
                     Ok(answer) => {
-                        let is_refusal = matches!(answer, Received::Refused(_) | Received::Ends);
+                        let is_refusal = matches!(answer, Received::Refused(_) | Received::NoMore(_));
                         received = Some(answer);
                         if is_refusal { Event::Refused } else { Event::Answered }
                     }
@@ -131,11 +137,17 @@ impl DirectTry<'_> {
                         Event::Lost
                     }
                 },
-                // A refusal may still be read after the request could not be sent on.
-                _sent = &mut sending, if !is_sent => {
+                sent = &mut sending, if !is_sent => {
                     is_sent = true;
                     late = Instant::now() + patience;
-                    continue;
+                    match sent {
+                        // A refusal may still be read from a connection that takes no more.
+                        Ok(()) | Err(ConnectionError::Broken(_)) => continue,
+                        Err(error) => {
+                            why = error.to_string();
+                            Event::Lost
+                        }
+                    }
                 }
                 decision = &mut asking, if is_asked => {
                     is_asked = false;
@@ -188,8 +200,9 @@ impl DirectTry<'_> {
         from: &mut (impl AsyncRead + Unpin),
     ) -> Result<Received, ConnectionError> {
         loop {
-            let Some(answer) = next_answer(from, self.id).await? else {
-                return Ok(Received::Ends);
+            let answer = match next_answer(from, self.id).await? {
+                Ok(answer) => answer,
+                Err(reason) => return Ok(Received::NoMore(reason)),
             };
             match answer.kind.enum_value() {
                 Ok(AnswerKind::ANSWER_ACCEPTED) => self.progress.accepted.store(true, Relaxed),
@@ -214,6 +227,10 @@ impl DirectTry<'_> {
     ) -> Result<Received, ConnectionError> {
         let payload = answer.payload.take().unwrap_or_default();
         let (length, max) = (payload.length(), self.caller.max_payload);
+        if answer.errno != 0 && payload.follows > 0 {
+            let what = "an error with a payload".to_owned();
+            return Err(ConnectionError::Unexpected { what });
+        }
         if length > max && answer.errno == 0 {
             let what = format!("response of {}", self.call.target);
             let error = CallError::too_large(&what, length, max);
@@ -233,7 +250,7 @@ impl DirectTry<'_> {
         let asking = async {
             let mut lease = self.direct.peers.take_new(self.link, until).await.ok()?;
             write_message(&mut lease.stream, Kind::GiveUp, &self.id.0).await.ok()?;
-            let answer = next_answer(&mut lease.stream, self.id).await.ok()??;
+            let answer = next_answer(&mut lease.stream, self.id).await.ok()?.ok()?;
             match answer.kind.enum_value() {
                 Ok(AnswerKind::ANSWER_ACCEPTED) => Some(Decision::Accepted),
                 Ok(AnswerKind::ANSWER_REFUSED) => Some(Decision::GivenUp),
@@ -243,7 +260,7 @@ impl DirectTry<'_> {
         timeout_at(until, asking).await.ok().flatten()
     }
 
-    fn outcome(&self, (end, why): &(End, String), received: Option<Received>) -> TryOutcome {
+    fn outcome(&self, end: End, why: &str, received: Option<Received>) -> TryOutcome {
         let instance =
             format!("instance {} on node {}", self.location.instance, self.location.node);
         match (end, received) {
@@ -262,10 +279,6 @@ impl DirectTry<'_> {
                 let message = answer.payload.take().unwrap_or_default().inline;
                 ended(&answer, &message, &self.call.target)
             }
-            (End::Refused, Some(Received::Ends)) => {
-                let cause = Unreached::NoListener { instance };
-                TryOutcome::NotAccepted(Retry::Elsewhere, self.call.unreachable(cause))
-            }
             (End::NotAccepted, _) if self.progress.complete.load(Relaxed) => {
                 let cause = Unreached::NotInTime { instance };
                 TryOutcome::NotAccepted(Retry::Elsewhere, self.call.unreachable(cause))
@@ -283,23 +296,23 @@ impl DirectTry<'_> {
     }
 }
 
-/// The next answer about this try; `None` when the callee's shim takes no more calls.
+/// The next answer about this try; or why the callee's shim takes no more calls.
 async fn next_answer(
     from: &mut (impl AsyncRead + Unpin),
     id: TryId,
-) -> Result<Option<Answer>, ConnectionError> {
+) -> Result<Result<Answer, String>, ConnectionError> {
     let unexpected = |what: String| ConnectionError::Unexpected { what };
     let Some((kind, message)) = read_message(from).await? else {
         return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
     };
     match kind {
         Kind::Answer => {}
-        Kind::Refusal => return Ok(None),
+        Kind::Refusal => return Ok(Err(String::from_utf8_lossy(&message).into_owned())),
         kind => return Err(unexpected(format!("{kind:?}"))),
     }
     let answer: Answer = decode(&message).map_err(|error| unexpected(error.to_string()))?;
     if answer.try_id != id.0 {
         return Err(unexpected("an answer to another call".to_owned()));
     }
-    Ok(Some(answer))
+    Ok(Ok(answer))
 }
