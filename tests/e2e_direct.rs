@@ -70,9 +70,13 @@ fn one_port_serves_all_shims_of_a_node_and_survives_its_owner() {
     numbered.wait_for_more("server-c", 20);
     let owner = "takes direct connections for the shims of this node";
     assert!(logs(&nodes.cloud).contains(owner));
+    let folder = nodes.cloud.containerd.ready().cwasi_state().join("link");
+    let files = || fs::read_dir(&folder).unwrap().count();
+    let before = files();
     nodes.cloud.remove("first");
     numbered.wait_for_more("server-c", 100);
     wait_for("the other shim to listen", || logs(&nodes.cloud).contains(owner).then_some(()));
+    wait_for("the first one's socket to go", || (files() < before).then_some(()));
     let new = nodes.edge.run(nodes.edge.guest("new", "probe").args(["call", "server", "x"]));
     assert_eq!(new.success().text(), "x");
     let ends = numbered.finish(caller);

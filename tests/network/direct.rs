@@ -369,12 +369,12 @@ fn answered_by(
         link: Some(Box::new(link)),
     };
     peer.reactor.block_on(locations::announce(&peer.session(), &location)).unwrap();
-    let mut connections = {
+    let mut port = {
         let _entered = peer.reactor.enter();
         port::share(PortSettings { listen, dir, shim }).unwrap()
     };
     peer.reactor.spawn(async move {
-        let (mut stream, _key) = tls.accept(connections.recv().await.unwrap()).await.unwrap();
+        let (mut stream, _key) = tls.accept(port.next().await.unwrap()).await.unwrap();
         write_message(&mut stream, Kind::Ready, &[]).await.unwrap();
         let (_kind, message) = read_message(&mut stream).await.unwrap().unwrap();
         let answer = answer(&decode(&message).unwrap());

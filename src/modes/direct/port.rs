@@ -25,6 +25,7 @@ use rustls::server::Acceptor;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::tls::{HANDSHAKE_MAX, shim_of};
@@ -62,25 +63,48 @@ pub struct PortSettings {
     pub shim: String,
 }
 
-/// Takes part in the node's port. Connections that mean this shim come from the returned channel; drop it to end that.
+/// A shim's part in the node's port. It ends when this is dropped.
+#[derive(Debug)]
+pub struct SharedPort {
+    connections: mpsc::Receiver<TcpStream>,
+    task: JoinHandle<()>,
+}
+
+impl SharedPort {
+    /// The next connection that means this shim; `None` when the port is given up.
+    pub async fn next(&mut self) -> Option<TcpStream> {
+        self.connections.recv().await
+    }
+
+    /// Gives the port to another shim. Returns when nothing of this one is left.
+    pub async fn end(self) {
+        let Self { connections, task } = self;
+        drop(connections);
+        if let Err(error) = task.await {
+            tracing::error!(%error, "the end of the port");
+        }
+    }
+}
+
+/// Takes part in the node's port.
 ///
 /// # Errors
 /// When the folder or the shim's socket cannot be made.
-pub fn share(settings: PortSettings) -> io::Result<mpsc::Receiver<TcpStream>> {
+pub fn share(settings: PortSettings) -> io::Result<SharedPort> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(&settings.dir)?;
     let socket = NamedSocket::bind(settings.dir.join(&settings.shim))?;
     let (sender, connections) = mpsc::channel(WAITING_MAX);
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         tokio::select! {
             () = take_passed(&socket.listener, &sender) => {}
             () = keep_port(&settings) => {}
             () = sender.closed() => {}
         }
     });
-    Ok(connections)
+    Ok(SharedPort { connections, task })
 }
 
-/// A listening socket, whose file goes with it, also when the runtime ends.
+/// A listening socket, whose file goes with it.
 struct NamedSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -308,9 +332,9 @@ mod tests {
     fn shim(name: &str, dir: &Path, port: u16, tls: &Tls) -> tokio::task::JoinHandle<()> {
         let listen = (Ipv4Addr::LOCALHOST, port).into();
         let (dir, shim, tls) = (dir.to_owned(), name.to_owned(), tls.clone());
-        let mut connections = share(PortSettings { listen, dir, shim: shim.clone() }).unwrap();
+        let mut port = share(PortSettings { listen, dir, shim: shim.clone() }).unwrap();
         tokio::spawn(async move {
-            while let Some(stream) = connections.recv().await {
+            while let Some(stream) = port.next().await {
                 let (tls, shim) = (tls.clone(), shim.clone());
                 tokio::spawn(async move {
                     let (mut stream, _key) = tls.accept(stream).await.unwrap();
@@ -400,8 +424,8 @@ mod tests {
         assert!(pinned.unwrap_err().to_string().contains("certificate"), "it has another key");
     }
 
-    #[test]
-    fn sockets_go_with_their_shims() {
+    #[tokio::test]
+    async fn sockets_go_with_their_shims() {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let names = || {
             let files = fs::read_dir(dir.path()).unwrap();
@@ -411,16 +435,16 @@ mod tests {
         };
         // One that was killed leaves its socket.
         drop(std::os::unix::net::UnixListener::bind(dir.path().join("dead")).unwrap());
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let tls = Tls::new(NodeKey::fresh().unwrap()).unwrap();
-            let _shim = shim("aa", dir.path(), port, &tls);
-            assert_eq!(first("aa", port, &tls).await, "aa");
-            assert_eq!(names(), ["aa", "dead", LOCK, OWNER], "it may have been made just now");
-            remove_dead(dir.path(), Duration::ZERO).await.unwrap();
-            assert_eq!(names(), ["aa", LOCK, OWNER]);
-        });
-        drop(runtime);
+        let listen = (Ipv4Addr::LOCALHOST, port).into();
+        let (folder, shim) = (dir.path().to_owned(), "aa".to_owned());
+        let shared = share(PortSettings { listen, dir: folder, shim }).unwrap();
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+            sleep(PAUSE).await;
+        }
+        assert_eq!(names(), ["aa", "dead", LOCK, OWNER], "it may have been made just now");
+        remove_dead(dir.path(), Duration::ZERO).await.unwrap();
+        assert_eq!(names(), ["aa", LOCK, OWNER]);
+        shared.end().await;
         assert_eq!(names(), [LOCK]);
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
@@ -24,6 +24,7 @@ use cwasi_direct::connection::{
 };
 use cwasi_direct::decisions::Decision;
 use cwasi_direct::peers::set_up;
+use cwasi_direct::port::SharedPort;
 use cwasi_modes::causes::Unreached;
 use cwasi_modes::{CallError, Overload, Payload};
 use cwasi_wire::envelope::CallStatus;
@@ -44,17 +45,31 @@ const REFUSED_MAX: Duration = Duration::from_secs(1);
 
 impl Network {
     /// Serves connections until this daemon ends.
-    pub(super) async fn take_connections(self, mut connections: mpsc::Receiver<TcpStream>) {
+    pub(super) async fn take_connections(self, mut port: SharedPort) {
+        let Some(direct) = &self.inner.direct else { return };
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        while let Some(stream) = connections.recv().await {
+        let mut closing = direct.closing.subscribe();
+        loop {
+            let next = async {
+                let place = Arc::clone(&handshakes).acquire_owned().await.ok()?;
+                Some((port.next().await?, place))
+            };
+            let (stream, place) = tokio::select! {
+                next = next => match next {
+                    Some(next) => next,
+                    None => break,
+                },
+                () = ended(&mut closing) => break,
+            };
             let network = self.clone();
-            let Ok(place) = Arc::clone(&handshakes).acquire_owned().await else { return };
             tokio::spawn(async move {
                 if let Err(error) = network.serve_connection(stream, place).await {
                     tracing::debug!(%error, "a direct connection has ended");
                 }
             });
         }
+        port.end().await;
+        direct.has_port.store(false, Relaxed);
     }
 
     async fn serve_connection(

@@ -130,6 +130,8 @@ pub(super) struct Direct {
     closing: watch::Sender<bool>,
     /// Connections of other shims.
     taken: AtomicUsize,
+    /// True while it has a part in the node's port.
+    has_port: AtomicBool,
     /// True after the log said that a connection was refused.
     has_refused: AtomicBool,
     /// True after the log said that this daemon takes no connections.
@@ -158,6 +160,7 @@ impl Direct {
             link: OnceCell::new(),
             closing: watch::Sender::new(false),
             taken: AtomicUsize::new(0),
+            has_port: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
             has_no_link: AtomicBool::new(false),
         })
@@ -263,13 +266,14 @@ impl Network {
         }
     }
 
-    /// Takes no more calls over direct connections. Returns when their callers know it, or after a moment: a call that
-    /// came after this daemon's end would end as unknown.
+    /// Takes no more calls over direct connections, and gives the port to another shim. Returns when callers know it, or
+    /// after a moment: a call that came after this daemon's end would end as unknown.
     pub async fn close(&self) {
         let Some(direct) = &self.inner.direct else { return };
         direct.closing.send_replace(true);
         let until = Instant::now() + CLOSE_MAX;
-        while direct.taken.load(Relaxed) > 0 && Instant::now() < until {
+        let is_busy = || direct.has_port.load(Relaxed) || direct.taken.load(Relaxed) > 0;
+        while is_busy() && Instant::now() < until {
             sleep(CLOSE_PAUSE).await;
         }
     }
@@ -280,8 +284,9 @@ impl Network {
         let address =
             timeout(ADDRESS_MAX, address).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))?;
         let shim = direct.shim.clone();
-        let connections = port::share(PortSettings { listen, dir, shim: shim.clone() })?;
-        tokio::spawn(self.clone().take_connections(connections));
+        let port = port::share(PortSettings { listen, dir, shim: shim.clone() })?;
+        direct.has_port.store(true, Relaxed);
+        tokio::spawn(self.clone().take_connections(port));
         Ok(Link { address, shim, key: key.public().to_vec() })
     }
 
