@@ -46,6 +46,9 @@ pub use eviction::EntryInUse;
 /// If less space in bytes is free, a failed compilation is blamed on the disk. Compiler and linker themselves report
 /// only truncated files.
 const ROOM_MIN: u64 = 16 * 1024 * 1024;
+/// A start that waits for less says nothing: a compiler that has just ended, whose lock a process that was forked
+/// meanwhile still holds.
+const NOTICE_AFTER: Duration = Duration::from_millis(200);
 
 /// Runs the compiler in a process of its own.
 pub trait CompileChild: Sync {
@@ -185,7 +188,7 @@ impl AotCache {
         let failed = |(path, source): (PathBuf, io::Error)| fail("lock", &path)(source);
         let lock = lock_file(&self.dir, key);
         let (since, mut ticket) = (compile_queue::now(), None);
-        let mut notice = WaitNotice::default();
+        let mut notice = WaitNotice::new();
         loop {
             if let Some(in_use) = eviction::take(path) {
                 return Ok(Turn::Compiled(in_use));
@@ -272,13 +275,20 @@ enum Turn {
     Compile { lock: Flock<File>, slot: CompileSlot },
 }
 
-/// Tells the user once why a start waits.
-#[derive(Default)]
-struct WaitNotice(bool);
+/// Tells the user once why a start waits, if it waits for longer than [`NOTICE_AFTER`].
+struct WaitNotice {
+    since: Instant,
+    said: bool,
+}
 
 impl WaitNotice {
+    fn new() -> Self {
+        Self { since: Instant::now(), said: false }
+    }
+
     fn once(&mut self, progress: &impl Progress, text: impl FnOnce() -> String) {
-        if !std::mem::replace(&mut self.0, true) {
+        if !self.said && self.since.elapsed() >= NOTICE_AFTER {
+            self.said = true;
             progress.info(&text());
         }
     }
