@@ -28,6 +28,18 @@ pub const ABI_VERSION: u32 = 1;
 /// The import module of every host function.
 pub const IMPORT_MODULE: &str = "cwasi";
 
+/// The guest ABI of the paper's prototype (2023), for functions with `cwasi.compat=2023`.
+pub mod prototype {
+    /// The import module of [`FUNC_CONNECT`].
+    pub const IMPORT_MODULE: &str = "cwasi_export";
+    /// `(message_ptr, message_len) -> response_len`: the message is JSON, and the response overwrites it.
+    pub const FUNC_CONNECT: &str = "func_connect";
+    /// Number of its parameters.
+    pub const FUNC_CONNECT_PARAMS: u32 = 2;
+    /// `() -> i32`: what a callee exports.
+    pub const FUNCTION: &str = "cwasi_function";
+}
+
 /// Names of the functions that a guest may import from [`IMPORT_MODULE`].
 pub mod import {
     /// `(target_ptr, target_len, payload_ptr, payload_len, outcome_out) -> errno`

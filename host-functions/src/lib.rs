@@ -18,6 +18,7 @@ mod context_set;
 mod dispatch_start;
 mod dispatch_wait;
 mod emit;
+mod func_connect;
 mod link;
 mod log;
 mod memory;
@@ -37,6 +38,7 @@ pub use context_set::context_set;
 pub use dispatch_start::{StartParameters, begin_start, dispatch_start, end_start};
 pub use dispatch_wait::{dispatch_forget, dispatch_wait};
 pub use emit::emit;
+pub use func_connect::func_connect;
 pub use link::{
     LINK_DEPTH_MAX, LinkEnded, LinkedCalls, OtherMemory, link_offer, link_read, link_result,
     link_return,

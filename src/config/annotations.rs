@@ -59,7 +59,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 25] = [
+pub const KEYS: [&str; 26] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -74,6 +74,7 @@ pub const KEYS: [&str; 25] = [
     "cwasi.max-requests",
     "cwasi.idle",
     "cwasi.engine",
+    COMPAT,
     "cwasi.timeout",
     "cwasi.max-payload",
     "cwasi.memory",
@@ -102,6 +103,9 @@ const SECONDARY_ONLY: [&str; 11] = [
     "cwasi.idle",
 ];
 
+const COMPAT: &str = "cwasi.compat";
+/// The only value of `cwasi.compat`: the year of the paper's prototype.
+pub const COMPAT_PROTOTYPE: &str = "2023";
 const PROTOCOL: &str = "cwasi.protocol";
 const TRIGGERS: &str = "cwasi.triggers";
 const FAN_IN: &str = "cwasi.fan-in";
@@ -162,6 +166,8 @@ pub struct FunctionSpec {
     pub isolation: Isolation,
     /// Engine that runs it; `None` = the node's.
     pub engine: Option<Engine>,
+    /// It has the ABI of the paper's prototype (2023).
+    pub is_prototype: bool,
     /// Longest invocation.
     pub timeout: Option<Duration>,
     /// Largest payload and response in bytes.
@@ -213,6 +219,7 @@ impl Default for FunctionSpec {
             queue: QUEUE_DEFAULT,
             isolation: Isolation::Request,
             engine: None,
+            is_prototype: false,
             timeout: None,
             max_payload: MAX_PAYLOAD_DEFAULT,
             memory: None,
@@ -285,6 +292,8 @@ impl FunctionSpec {
             "cwasi.engine" => {
                 self.engine = Some(value.parse().map_err(|e: UnknownEngine| e.to_string())?);
             }
+            COMPAT if value == COMPAT_PROTOTYPE => self.is_prototype = true,
+            COMPAT => return Err(format!("must be {COMPAT_PROTOTYPE}: no other ABI is known")),
             "cwasi.timeout" => self.timeout = Some(values::duration(value)?),
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
             "cwasi.memory" => self.memory = Some(memory(value)?),

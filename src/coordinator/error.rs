@@ -111,6 +111,14 @@ pub enum PlanError {
         #[source]
         source: Box<Self>,
     },
+    /// An engine without the prototype's host function.
+    #[error(
+        "{origin} cannot have cwasi.compat=2023: it needs a core module, and the engine wasmtime (cwasi.engine)"
+    )]
+    Prototype {
+        /// Origin of the module.
+        origin: String,
+    },
     /// An isolation that a command cannot have, because its instance ends with each request.
     #[error(
         "{origin} is a command, whose instance ends with each request: cwasi.isolation={isolation} needs a reactor (cwasi_handle)"

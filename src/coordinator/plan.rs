@@ -29,6 +29,7 @@ use cwasi_wire::trace::{SampleRatio, TraceStart};
 
 mod awaited;
 mod entry;
+mod prototype;
 
 use entry::{doubt, entry};
 
@@ -121,8 +122,11 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             };
         };
         mount_points::check(&spec, request.rootfs)?;
-        let module = module_to_run(&mut found, annotations.is_library)?;
+        let mut module = module_to_run(&mut found, annotations.is_library)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
+        if annotations.is_prototype {
+            prototype::check(&mut module, engine, &found.origin)?;
+        }
         self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,
@@ -131,20 +135,16 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         for doubt in &annotations.doubts {
             progress.warn(doubt);
         }
-        let entry = entry(&module, annotations.role, found.export.as_deref(), &found.origin)
-            .map_err(|error| not_passed_on(error, &annotations))?;
+        let named = found.export.as_deref();
+        let entry =
+            entry(&module, (annotations.role, annotations.is_prototype), named, &found.origin)
+                .map_err(|error| not_passed_on(error, &annotations))?;
         if found.export.is_none()
             && let Some(doubt) = doubt(&module, annotations.role, &found)
         {
             progress.warn(&doubt);
         }
-        if annotations.isolation != Isolation::Request && entry != Entry::Reactor {
-            let isolation = annotations.isolation;
-            return Err(PlanError::Isolation { origin: found.origin, isolation });
-        }
-        if annotations.fan_in.is_some() && entry != Entry::Reactor {
-            return Err(PlanError::FanIn { origin: found.origin });
-        }
+        check_entry(&entry, &annotations, &found.origin)?;
         if annotations.network.is_empty() && !module.sockets.is_empty() {
             let imports = module.sockets.join(", ");
             let error = PlanError::Sockets { origin: found.origin, imports };
@@ -219,6 +219,18 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let unsaid = TraceStart { sample: self.sample, ..TraceStart::UNSAMPLED };
         annotations.trace.get_or_insert(unsaid);
     }
+}
+
+/// Checks what only a reactor can have.
+fn check_entry(entry: &Entry, annotations: &FunctionSpec, origin: &str) -> Result<(), PlanError> {
+    if *entry == Entry::Reactor {
+        return Ok(());
+    }
+    let (origin, isolation) = (origin.to_owned(), annotations.isolation);
+    if isolation != Isolation::Request {
+        return Err(PlanError::Isolation { origin, isolation });
+    }
+    if annotations.fan_in.is_some() { Err(PlanError::FanIn { origin }) } else { Ok(()) }
 }
 
 /// The checked module that a container runs. A library's container is there so that the node has its image: it runs

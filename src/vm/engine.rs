@@ -345,8 +345,10 @@ impl VmError {
                 export::ALLOC,
                 export::MEMORY
             ),
-            Entry::Command { .. } if exported.is_empty() => "it exports no functions".to_owned(),
-            Entry::Command { .. } => {
+            Entry::Command { .. } | Entry::Prototype if exported.is_empty() => {
+                "it exports no functions".to_owned()
+            }
+            Entry::Command { .. } | Entry::Prototype => {
                 format!("it exports {}", exported.join(", "))
             }
         };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cwasi_abi::{IMPORT_MODULE, export, import};
+use cwasi_abi::{IMPORT_MODULE, export, import, prototype};
 use cwasi_wire::control::Entry;
 use cwasi_wire::egress::{SOCKET_EXTENSIONS, SOCKET_FUNCTIONS, is_socket_function};
 
@@ -157,6 +157,15 @@ impl ModuleInterface {
     pub fn check(&self, entry: &Entry) -> Result<(), VmError> {
         match entry {
             Entry::Reactor => self.check_reactor(""),
+            Entry::Prototype if self.exports_function(prototype::FUNCTION, 0, 1) => Ok(()),
+            Entry::Prototype => {
+                let exported = self.exports.iter().map(|it| format!("`{}`", it.name));
+                let what = format!(
+                    "a function `{}` without parameters and with one i32 result",
+                    prototype::FUNCTION
+                );
+                Err(VmError::entry(what, entry, &exported.collect::<Vec<_>>()))
+            }
             Entry::Command { export } if self.exports_function(export, 0, 0) => Ok(()),
             Entry::Command { export } => {
                 let exported: Vec<String> = self
@@ -212,6 +221,8 @@ pub struct ImportRules<'a, W> {
     pub is_root: bool,
     /// The function may reach destinations.
     pub has_network: bool,
+    /// The engine serves the import of the prototype's ABI.
+    pub has_prototype: bool,
 }
 
 impl<W: Fn(&Signature) -> bool> ImportRules<'_, W> {
@@ -246,6 +257,11 @@ impl<W: Fn(&Signature) -> bool> ImportRules<'_, W> {
                     Err(format!("its type must be {params} i32 parameters and one i32 result"))
                 }
             },
+            prototype::IMPORT_MODULE if self.has_prototype && self.is_root => {
+                let params = prototype::FUNC_CONNECT_PARAMS;
+                let fits = function.is(prototype::FUNC_CONNECT, params, 1);
+                fits.then_some(()).ok_or_else(|| "not part of the prototype's ABI".into())
+            }
             embedded => {
                 let part = self.embedded.iter().find(|(name, _)| *name == embedded);
                 let (_, part) = part.ok_or("unknown module")?;

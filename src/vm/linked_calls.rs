@@ -11,7 +11,7 @@ use std::convert::Infallible;
 
 use cwasi_abi::{
     IMPORT_MODULE, LINKED_CALLEES_EXPORT, LINKED_CALLS_EXPORT, LINKED_MASK_EXPORT,
-    LINKED_RUNNING_EXPORT,
+    LINKED_RUNNING_EXPORT, prototype,
 };
 use wasm_encoder::reencode::{Error, Reencode, utils};
 use wasm_encoder::{
@@ -33,7 +33,7 @@ const FIRST_COUNTER: u32 = 2;
 /// True for a function that can be linked, by the module it is imported from.
 #[must_use]
 pub fn is_linked(module: &str) -> bool {
-    module != IMPORT_MODULE && module != WASI
+    module != IMPORT_MODULE && module != WASI && module != prototype::IMPORT_MODULE
 }
 
 /// Returns `wasm`, a valid module, with a wrapper for each import of a linked function; `None` if it has none, or cannot

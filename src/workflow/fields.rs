@@ -8,7 +8,7 @@ pub mod services;
 mod triggers;
 
 use cwasi_config::Engine;
-use cwasi_config::annotations::Protocol;
+use cwasi_config::annotations::{COMPAT_PROTOTYPE, Protocol};
 
 pub use cluster::{INGRESS, SCALE, SERVICE};
 pub use fan_in::FAN_IN;
@@ -216,6 +216,12 @@ pub const FUNCTION: &[Field] = &[
         Choice(&[Engine::Wasmtime.name(), Engine::Wasmedge.name()]),
         Annotation("cwasi.engine"),
         "engine that runs the function: `wasmtime` or `wasmedge`; the node's",
+    ),
+    Field::new(
+        "compat",
+        Choice(&[COMPAT_PROTOTYPE]),
+        Annotation("cwasi.compat"),
+        "ABI of another time: `2023`, that of the paper's prototype; none",
     ),
     Field::new(
         "mode",

@@ -121,6 +121,13 @@ fn destinations_are_read_or_all_refused_ones_named() {
 }
 
 #[test]
+fn the_prototypes_abi_is_asked_for_by_its_year() {
+    assert!(parse(&[("cwasi.compat", "2023")]).unwrap().is_prototype);
+    assert!(!parse(&[]).unwrap().is_prototype);
+    assert!(problems(&[("cwasi.compat", "2024")])[0].contains("must be 2023"));
+}
+
+#[test]
 fn roles_do_not_contradict() {
     assert_eq!(problems(&[("cwasi.concurrency", "2")]).len(), 1);
     for isolation in ["instance", "snapshot"] {

@@ -1,16 +1,17 @@
 //! Which export of a module an invocation calls. Runs in the shim daemon.
 
 use cwasi_abi::interfaces::{HANDLE_FUNCTION, RUN, RUN_FUNCTION};
+use cwasi_abi::prototype;
 use cwasi_wire::control::{Entry, Role};
 
 use crate::error::PlanError;
 use crate::locate::LocatedModule;
 use crate::module::CheckedModule;
 
-/// What an invocation calls. `named` is the export that the command names.
+/// What an invocation calls. `named` is the export that the command names; the function has the prototype's ABI or not.
 pub(super) fn entry(
     module: &CheckedModule,
-    role: Role,
+    (role, is_prototype): (Role, bool),
     named: Option<&str>,
     origin: &str,
 ) -> Result<Entry, PlanError> {
@@ -41,6 +42,14 @@ pub(super) fn entry(
             Ok(Entry::Reactor)
         } else {
             Err(missing(export::ALLOC, ", which a reactor needs"))
+        };
+    }
+    if named.is_none() && role == Role::Secondary && is_prototype {
+        let is_callee = module.has_export(prototype::FUNCTION);
+        return if is_callee {
+            Ok(Entry::Prototype)
+        } else {
+            Err(missing(prototype::FUNCTION, ", which a callee of cwasi.compat=2023 has"))
         };
     }
     let wanted = named.unwrap_or(export::START);

@@ -7,6 +7,7 @@
 
 mod command;
 mod primary;
+mod prototype;
 mod replies;
 mod requests;
 mod secondary;

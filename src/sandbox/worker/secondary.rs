@@ -15,6 +15,7 @@ use cwasi_vm::{Instance, Module, Start, VmError};
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation};
 
 use super::command::{self, SavedStdio};
+use super::prototype;
 use super::replies::Replies;
 use super::requests::{Invocation, Requests};
 use super::{Worker, WorkerSetup};
@@ -221,6 +222,11 @@ impl<M: Module> Server<'_, M> {
                 replies.send(&done);
                 false
             }
+            Entry::Prototype => {
+                let done = self.run_prototype(invocation);
+                replies.send(&done);
+                false
+            }
         };
         if let Some(span) = span {
             let (errno, length) = replies.ended.get();
@@ -252,6 +258,19 @@ impl<M: Module> Server<'_, M> {
         let payload = &work.first().payload;
         let Worker { host, launch, .. } = &mut self.worker;
         let done = command::run(&mut ready.instance, export, payload, host, &self.stdio, launch);
+        self.handler_ended(invocation);
+        done
+    }
+
+    /// The payload is an argument of the instance, which is made for it.
+    fn run_prototype(&mut self, invocation: &Invocation) -> CallResult {
+        let work = &invocation.replies.work;
+        if work.expected.is_some() {
+            // The coordinator refuses cwasi.fan-in for it.
+            return Err(CallError::Internal { message: "a prototype takes no parts".to_owned() });
+        }
+        let Worker { module, host, spec, launch, .. } = &mut self.worker;
+        let done = prototype::run(*module, spec, &work.first().payload, host, launch);
         self.handler_ended(invocation);
         done
     }

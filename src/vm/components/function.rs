@@ -79,7 +79,7 @@ impl ComponentFunction {
             Entry::Reactor if self.program.exports.handles() => return Ok(()),
             Entry::Command { .. } if self.program.exports.run.is_some() => return Ok(()),
             Entry::Reactor => HANDLER.name,
-            Entry::Command { .. } => RUN.name,
+            Entry::Command { .. } | Entry::Prototype => RUN.name,
         };
         let hint = match self.program.exports.names.as_slice() {
             [] => "the component exports nothing".to_owned(),

@@ -114,6 +114,7 @@ impl ProgramLoader<'_> {
             embedded: &embedded.collect::<Vec<_>>(),
             wasi: |function: &Signature| !self.wasi.function(&function.name).is_null(),
             is_root: name.is_empty(),
+            has_prototype: false,
             has_network: self.engine.network.is_some(),
         };
         rules.check(&code.interface)?;

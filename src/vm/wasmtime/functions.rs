@@ -1,7 +1,8 @@
 //! The functions that modules import: ours and WASI's, bound to one module of a VM. Runs in builder and workers.
 #![expect(unsafe_code, reason = "host functions take the lent host")]
 
-use cwasi_abi::{Errno, IMPORT_MODULE, import};
+use cwasi_abi::{Errno, IMPORT_MODULE, import, prototype};
+use cwasi_host_functions::{GuestPtr, func_connect};
 use cwasi_vm::host_calls::{self, HostCall, embedded_call, functions};
 use cwasi_vm::interface::{ModuleInterface, Signature};
 use cwasi_vm::linear_memory::LinearMemory;
@@ -32,7 +33,34 @@ pub(super) fn define(
             Err(Exit(code).into())
         })?;
     }
+    if imports(interface, prototype::IMPORT_MODULE, prototype::FUNC_CONNECT, None) {
+        linker.func_wrap(
+            prototype::IMPORT_MODULE,
+            prototype::FUNC_CONNECT,
+            move |caller: Caller<'_, VmData>, message: u32, len: u32| {
+                connect(caller, part, message, len)
+            },
+        )?;
+    }
     Ok(())
+}
+
+/// Runs the prototype's `func_connect`. Its ABI has no errors, so the guest traps.
+fn connect(
+    mut caller: Caller<'_, VmData>,
+    part: usize,
+    message: u32,
+    len: u32,
+) -> wasmtime::Result<i32> {
+    let memory = memory_of(&mut caller, part);
+    // SAFETY:
+    // - a guest of this VM has called.
+    let connected = unsafe {
+        host_calls::act(&caller.data().binding, memory, |env| {
+            func_connect(env.host, &mut env.memory, GuestPtr(message), len)
+        })
+    };
+    connected.map_err(|_errno| wasmtime::Error::msg(prototype::FUNC_CONNECT))
 }
 
 fn imports(interface: &ModuleInterface, module: &str, name: &str, params: Option<usize>) -> bool {

@@ -171,6 +171,8 @@ pub enum Entry {
     },
     /// A reactor: `cwasi_handle`.
     Reactor,
+    /// A callee of the paper's prototype: `cwasi_function`; payload as an argument, the result in a sentence.
+    Prototype,
 }
 
 /// A function's role in its workflow (paper §4.2).
