@@ -59,9 +59,10 @@ keep_logs() {
 
 # Names the nodes that take no pods, or evict them, for want of something.
 show_pressure() {
-    local condition='{range .status.conditions[?(@.status=="True")]}{.type}{" "}{end}' node types
+    local condition='{range .status.conditions[?(@.status=="True")]}{.type}{" "}{end}' node types size free inodes
+    read -r size free inodes < <(df -h --output=size,avail,iavail "$STATE_DIR" | tail -n 1)
     while read -r node types; do
-        [[ $types != *Pressure* ]] || say "$node: $types($(df -h --output=size,avail,ipcent "$STATE_DIR" | tail -n 1))"
+        [[ $types != *Pressure* ]] || say "$node has ${types}and a disk of $size with $free and $inodes inodes free"
     done < <(kubectl get nodes -o "jsonpath={range .items[*]}{.metadata.name} $condition{\"\n\"}{end}" 2>/dev/null || true)
 }
 
