@@ -41,7 +41,7 @@ impl From<Scale> for PodNumbers {
             max,
             target_percent: (!is_at_zero).then_some(target),
             calls: calls.filter(|_| is_at_zero),
-            cooldown_seconds: is_at_zero.then(|| cooldown.as_secs()),
+            cooldown_seconds: is_at_zero.then_some(cooldown.as_secs()),
         }
     }
 }
