@@ -67,7 +67,8 @@ featureGates: {KubeletInUserNamespace: true}
 # Bytes, not shares: a share is of the disk's size, of which a machine may have a part only (Size and Avail of df). With
 # inodes, since what is left out is not checked.
 evictionHard:
-  {memory.available: 100Mi, nodefs.available: 200Mi, imagefs.available: 200Mi, nodefs.inodesFree: 1k, imagefs.inodesFree: 1k}
+  {memory.available: 100Mi, nodefs.available: 200Mi, imagefs.available: 200Mi, nodefs.inodesFree: 1k,
+   imagefs.inodesFree: 1k}
 evictionPressureTransitionPeriod: 5s
 imageGCHighThresholdPercent: 100
 oomScoreAdj: 0

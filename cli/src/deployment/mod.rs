@@ -4,8 +4,8 @@
 //!   user.
 //! - `containers`: plans, creates and starts one; `removal`: ends and removes them; `secondaries`: starts all
 //!   secondaries.
-//! - `services`: starts the backends of functions, in `service_containers`, and removes them; `health`: waits until they
-//!   are ready; `service_lock`: commands that run at the same time.
+//! - `services`: starts the backends of functions, in `service_containers`, and removes them; `health`: waits until
+//!   they are ready; `service_lock`: commands that run at the same time.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
 //! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
 //! - [`log_file`]: reads a function's log across its files.

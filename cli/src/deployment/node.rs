@@ -85,8 +85,8 @@ impl Node {
         })
     }
 
-    /// Removes the services of a workflow that no container uses, unless a command that runs uses some: that one removes
-    /// them at its end. Returns their ids.
+    /// Removes the services of a workflow that no container uses, unless a command that runs uses some: that one
+    /// removes them at its end. Returns their ids.
     ///
     /// # Errors
     /// The first failure, after all have been tried.

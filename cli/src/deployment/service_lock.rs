@@ -1,13 +1,13 @@
 //! Locks of a workflow's services on one node, so that no command removes a service that another one needs.
 //!
-//! A workflow has two bytes of one file of the state directory. A command locks them by its open file (`F_OFD_SETLK`), so
-//! the kernel frees them when the command ends, also by SIGKILL.
+//! A workflow has two bytes of one file of the state directory. A command locks them by its open file (`F_OFD_SETLK`),
+//! so the kernel frees them when the command ends, also by SIGKILL.
 //! - *use*: shared by all commands that start functions with services, until these functions have containers that name
 //!   their services, or have ended; for the command alone that removes unused services.
 //! - *change*: held by one command, while it looks for services and starts or removes them.
 //!
-//! Invariant: a command waits for *change* with *use* shared or free, and only tries to have *use* alone. So two commands
-//! never wait for each other.
+//! Invariant: a command waits for *change* with *use* shared or free, and only tries to have *use* alone. So two
+//! commands never wait for each other.
 
 use std::fs::File;
 use std::io;
@@ -105,7 +105,8 @@ impl ServiceLock {
         while !self.set(byte, kind)? {
             if Instant::now() >= until {
                 let text = format!(
-                    "another command has started or removed services of workflow {} for {} s: wait for its end, or end it",
+                    "another command has started or removed services of workflow {} for {} s: wait for its end, or \
+                     end it",
                     self.workflow,
                     WAIT_MAX.as_secs()
                 );
@@ -146,8 +147,8 @@ impl ServiceLock {
 }
 
 impl Changing<'_> {
-    /// Gives up *use*, and takes it alone until `self` is dropped. False if other commands share it: the last one of them
-    /// removes what is unused then.
+    /// Gives up *use*, and takes it alone until `self` is dropped. False if other commands share it: the last one of
+    /// them removes what is unused then.
     ///
     /// # Errors
     /// When the file system refuses.

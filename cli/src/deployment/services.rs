@@ -40,8 +40,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         Ok(started)
     }
 
-    /// Removes services that no container uses, and those that this deployment made, unless another command uses services
-    /// of the workflow: then that one removes them at its end. Returns their ids.
+    /// Removes services that no container uses, and those that this deployment made, unless another command uses
+    /// services of the workflow: then that one removes them at its end. Returns their ids.
     ///
     /// # Errors
     /// The first failure, after all have been tried.
@@ -141,8 +141,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
     }
 }
 
-/// Removes a workflow's services on a node that no container uses, and those of `made` that none uses. `made` may have no
-/// container yet. Removes nothing while another command uses services of the workflow. Returns their ids.
+/// Removes a workflow's services on a node that no container uses, and those of `made` that none uses. `made` may have
+/// no container yet. Removes nothing while another command uses services of the workflow. Returns their ids.
 pub(super) async fn remove_unused<P: Platform>(
     node: &P,
     workflow: &str,
