@@ -19,6 +19,8 @@ source "$CHECKOUT/scripts/unpacked.sh"
 
 PROFILE=${PROFILE:-debug}
 IMAGES=$STATE_DIR/kubernetes/images
+# What the machines write until they end: the images on both nodes, etcd's data, logs.
+SPACE_MB=3000
 source "$CHECKOUT/scripts/go.sh"
 source "$CHECKOUT/tests/kubernetes/programs.sh"
 source "$CHECKOUT/tests/kubernetes/machines.sh"
@@ -47,10 +49,28 @@ keep_logs() {
         mkdir -p "$logs/$machine"
         cp -r "$CLUSTER_DIR/$machine"/disk/var/log/. "$CLUSTER_DIR/$machine"/{machine.log,*.start} "$logs/$machine/" 2>/dev/null || true
     done
+    kubectl describe nodes >"$logs/nodes" 2>/dev/null || true
+    show_pressure
     kubectl get events -A --sort-by .lastTimestamp >"$logs/events" 2>/dev/null || true
     kubectl get pods -A -o wide 2>/dev/null | tee "$logs/pods" >&2 || true
     tail -n 15 "$logs/events" >&2 || true
     say "logs are in $logs"
+}
+
+# Names the nodes that take no pods, or evict them, for want of something.
+show_pressure() {
+    local condition='{range .status.conditions[?(@.status=="True")]}{.type}{" "}{end}' node types size free inodes
+    read -r size free inodes < <(df -h --output=size,avail,iavail "$STATE_DIR" | tail -n 1)
+    while read -r node types; do
+        [[ $types != *Pressure* ]] || say "$node has ${types}and a disk of $size with $free and $inodes inodes free"
+    done < <(kubectl get nodes -o "jsonpath={range .items[*]}{.metadata.name} $condition{\"\n\"}{end}" 2>/dev/null || true)
+}
+
+# The machines' disks are on that of the checkout, and kubelets evict pods below 200 MiB.
+need_space() {
+    local free
+    free=$(df --output=avail --block-size=1M "$STATE_DIR" | tail -n 1)
+    [ "$free" -ge "$SPACE_MB" ] || die "the test cluster needs $SPACE_MB MiB on the disk of $STATE_DIR; $free are free"
 }
 
 # case_file NAME: of a case, or of a suite that runs only by its name
@@ -124,6 +144,7 @@ if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"
     stop_cluster
 fi
+need_space
 trap finish EXIT
 trap 'exit 130' INT TERM HUP
 mkdir -p "$CLUSTER_DIR"

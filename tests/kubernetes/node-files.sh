@@ -64,7 +64,11 @@ failSwapOn: false
 failCgroupV1: false
 # Without CAP_SYS_RESOURCE it may not set every limit that it wants.
 featureGates: {KubeletInUserNamespace: true}
-evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+# Bytes, not shares: a share is of the disk's size, of which a machine may have a part only (Size and Avail of df). With
+# inodes, since what is left out is not checked.
+evictionHard:
+  {memory.available: 100Mi, nodefs.available: 200Mi, imagefs.available: 200Mi, nodefs.inodesFree: 1k,
+   imagefs.inodesFree: 1k}
 evictionPressureTransitionPeriod: 5s
 imageGCHighThresholdPercent: 100
 oomScoreAdj: 0

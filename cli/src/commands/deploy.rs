@@ -55,7 +55,7 @@ impl Deploy {
         };
         // What runs stays, whatever becomes of the rest.
         let mut pruned = deployment.prune().await?;
-        pruned.extend(deployment.prune_services().await?);
+        pruned.extend(deployment.remove_unused_services().await?);
         let word = |deployed| if deployed == Deployed::Started { "started" } else { "unchanged" };
         let started = deployed.iter().map(|(id, state)| (id, word(*state)));
         let changes = started.chain(pruned.iter().map(|id| (id, "removed")));

@@ -1,5 +1,6 @@
 //! The verbs, one file each: its arguments, and `run`, which returns the command's exit code.
 
+mod activation;
 mod compile;
 mod completions;
 mod dashboard;

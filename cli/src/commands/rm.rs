@@ -97,8 +97,7 @@ impl Removed {
         }
         let workflows: BTreeSet<&str> = chosen.iter().map(Container::workflow).collect();
         for workflow in workflows {
-            for id in node.unused_services(workflow).await? {
-                node.remove(&id).await?;
+            for id in node.remove_unused_services(workflow).await? {
                 self.report("container", &id);
             }
         }

@@ -102,10 +102,16 @@ impl Container {
         if !annotated.is_empty() {
             return annotated;
         }
-        let path = self.args.first().map_or("", String::as_str);
-        let path = path.split_once('#').map_or(path, |(path, _)| path);
+        let path = self.module_path().unwrap_or_default();
         let file = path.rsplit('/').next().unwrap_or(path);
         file.strip_suffix(".wasm").unwrap_or(file)
+    }
+
+    /// Path of a function's module in its image; `None` without arguments.
+    #[must_use]
+    pub fn module_path(&self) -> Option<&str> {
+        let path = self.args.first()?;
+        Some(path.split_once('#').map_or(path, |(path, _)| path))
     }
 
     /// True for a function that waits for calls.

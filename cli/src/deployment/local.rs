@@ -17,7 +17,7 @@ use cwasi_sys::file_access;
 use oci_spec::runtime::Spec;
 
 use super::mounts;
-use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform, ServiceContainer};
 use super::run_folder::RunFolder;
 use super::user_cache;
 use crate::containerd::oci::{self, FunctionSpec, Network};
@@ -196,7 +196,7 @@ impl Platform for LocalNode {
         Err(starts_no_service(service))
     }
 
-    async fn unused_services(&self, _workflow: &str) -> Result<Vec<String>, Failure> {
+    async fn services(&self, _workflow: &str) -> Result<Vec<ServiceContainer>, Failure> {
         Ok(Vec::new())
     }
 

@@ -4,7 +4,8 @@
 //!   user.
 //! - `containers`: plans, creates and starts one; `removal`: ends and removes them; `secondaries`: starts all
 //!   secondaries.
-//! - `services`: starts the backends of functions, in `service_containers`; `health`: waits until they are ready.
+//! - `services`: starts the backends of functions, in `service_containers`, and removes them; `health`: waits until
+//!   they are ready; `service_lock`: commands that run at the same time.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
 //! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
 //! - [`log_file`]: reads a function's log across its files.
@@ -29,12 +30,14 @@ mod replacement;
 pub mod run_folder;
 mod secondaries;
 pub mod service_containers;
+mod service_lock;
 mod services;
 mod user_cache;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 use cwasi_dispatcher::spans::{OpenSpan, SpanEnd};
 use cwasi_host::caller::Tracer;
@@ -51,6 +54,7 @@ use self::phases::RunPhases;
 use self::platform::{FunctionImage, Platform};
 use self::replacement::Replacement;
 use self::run_folder::RunFolder;
+use self::service_lock::ServiceLock;
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
 use cwasi_workflow::{Embedded, Role, Workflow};
@@ -76,8 +80,12 @@ pub struct Deployment<'a, P> {
     replacements: Mutex<Vec<Replacement<'a>>>,
     /// Containers that are being created, also those whose creation was interrupted and may go on in containerd.
     creating: AtomicUsize,
-    /// Containers that this deployment made, or is about to make: node and id.
+    /// Containers of functions that this deployment made, or is about to make: node and id.
     made: Mutex<Vec<(Option<&'a str>, String)>>,
+    /// Services that it made, or is about to make: node and id.
+    made_services: Mutex<Vec<(Option<&'a str>, String)>>,
+    /// By state directory, as far as they are used.
+    service_locks: Mutex<BTreeMap<PathBuf, Arc<ServiceLock>>>,
     input: Input,
     /// Folders with the fifos of primaries. A shim may open one until its container is removed.
     fifos: Mutex<Vec<RunFolder>>,
@@ -170,6 +178,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
             replacements: Mutex::default(),
             creating,
             made,
+            made_services: Mutex::default(),
+            service_locks: Mutex::default(),
             input,
             fifos,
         })

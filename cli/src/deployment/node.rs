@@ -10,8 +10,10 @@ use cwasi_host::state::StateDir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
-use super::platform::{FunctionImage, Known, PlannedFunction, Platform};
+use super::platform::{FunctionImage, Known, PlannedFunction, Platform, ServiceContainer};
 use super::service_containers::{self, PlannedService, SHARED, labels, shared_network};
+use super::service_lock::ServiceLock;
+use super::services::remove_unused;
 use super::{health, mounts};
 use crate::arguments::Global;
 use crate::containerd::Containerd;
@@ -81,6 +83,19 @@ impl Node {
             );
             Failure::text(Exit::Failed, text)
         })
+    }
+
+    /// Removes the services of a workflow that no container uses, unless a command that runs uses some: that one
+    /// removes them at its end. Returns their ids.
+    ///
+    /// # Errors
+    /// The first failure, after all have been tried.
+    pub async fn remove_unused_services(&self, workflow: &str) -> Result<Vec<String>, Failure> {
+        if self.services(workflow).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let lock = ServiceLock::open(self.state_dir(), self.namespace(), workflow)?;
+        remove_unused(self, workflow, &lock, &[]).await
     }
 
     /// Removes the storage of a workflow's services, or of one of them. Returns its folder; `None` if there is none.
@@ -185,8 +200,8 @@ impl Platform for Node {
         health::wait(&self.containerd, id, service).await
     }
 
-    async fn unused_services(&self, workflow: &str) -> Result<Vec<String>, Failure> {
-        Ok(service_containers::unused(&self.containerd.containers().await?, workflow))
+    async fn services(&self, workflow: &str) -> Result<Vec<ServiceContainer>, Failure> {
+        Ok(service_containers::of_workflow(&self.containerd.containers().await?, workflow))
     }
 
     async fn known(

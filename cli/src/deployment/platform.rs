@@ -43,6 +43,14 @@ pub struct PlannedFunction<'a> {
     pub shares_network: bool,
 }
 
+/// A service that has a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceContainer {
+    pub id: String,
+    /// A container of its workflow names it in its label `uses`.
+    pub is_used: bool,
+}
+
 /// What is there under a container's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
@@ -99,9 +107,11 @@ pub trait Platform {
         service: &Service,
     ) -> impl Future<Output = Result<(), Failure>>;
 
-    /// The services of a workflow that no container uses, by id.
-    fn unused_services(&self, workflow: &str)
-    -> impl Future<Output = Result<Vec<String>, Failure>>;
+    /// The services of a workflow that have a container there.
+    fn services(
+        &self,
+        workflow: &str,
+    ) -> impl Future<Output = Result<Vec<ServiceContainer>, Failure>>;
 
     /// Looks for a container. One of another client is an error.
     fn known(

@@ -38,7 +38,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
         Ok(pruned)
     }
 
-    /// Ends what this deployment started, so that its shims write the last calls; [`Self::take_down`] removes it.
+    /// Ends the functions that this deployment started, so that their shims write the last calls; [`Self::take_down`]
+    /// removes them.
     ///
     /// # Errors
     /// The first failure, after all have been tried.
@@ -52,7 +53,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         outcome
     }
 
-    /// Removes what this deployment made.
+    /// Removes what this deployment made, and services that nobody uses any more.
     ///
     /// # Errors
     /// The first failure, after all have been tried.
@@ -62,7 +63,7 @@ impl<'a, P: Platform> Deployment<'a, P> {
         for (node, id) in self.made() {
             outcome = outcome.and(self.nodes[&node].remove(&id).await);
         }
-        outcome
+        outcome.and(self.remove_unused_services().await.map(drop))
     }
 
     /// Removes what a start leaves that was interrupted in containerd: it goes on for a moment, and makes the
@@ -82,6 +83,13 @@ impl<'a, P: Platform> Deployment<'a, P> {
         }
         for (node, id) in self.made() {
             self.nodes[&node].forget_log(&id);
+        }
+        for (node, id) in self.made_services() {
+            let node = &self.nodes[&node];
+            let there = node.services(&self.workflow.name).await.unwrap_or_default();
+            if !there.iter().any(|service| service.id == id) {
+                node.forget_log(&id);
+            }
         }
     }
 

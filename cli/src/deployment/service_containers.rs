@@ -16,6 +16,7 @@ use cwasi_host::state::create_private_dir;
 use oci_spec::runtime::Spec;
 use sha2::{Digest as _, Sha256};
 
+use super::platform::ServiceContainer;
 use crate::containerd::Containerd;
 use crate::containerd::containers::{Container, LABEL};
 use crate::containerd::images::Stored;
@@ -132,14 +133,16 @@ pub fn network_of(task: &Task) -> PathBuf {
     PathBuf::from(format!("/proc/{}/ns/net", task.pid))
 }
 
-/// Ids of a workflow's services that none of its containers uses. `containers` are all that there are.
-pub fn unused(containers: &[Container], workflow: &str) -> Vec<String> {
+/// A workflow's services. `containers` are all that there are.
+pub fn of_workflow(containers: &[Container], workflow: &str) -> Vec<ServiceContainer> {
     let own = || containers.iter().filter(|it| it.label("workflow") == workflow);
     let is_used = |service: &str| {
         own().any(|container| container.label("uses").split(',').any(|used| used == service))
     };
-    let services = own().filter(|it| it.is_service() && !is_used(it.label("service")));
-    services.map(|container| container.id.clone()).collect()
+    let services = own().filter(|it| it.is_service());
+    services
+        .map(|it| ServiceContainer { id: it.id.clone(), is_used: is_used(it.label("service")) })
+        .collect()
 }
 
 /// Program and arguments, as Kubernetes combines those of the image and the container.

@@ -1,9 +1,13 @@
 //! Starts the services of a workflow before the functions that use them, waits until they are ready, and removes those
-//! that nobody uses any more.
+//! that no container and no other command uses any more ([`ServiceLock`]).
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::future::try_join_all;
 
 use super::platform::{Known, Platform};
+use super::service_lock::ServiceLock;
 use super::{Deployed, Deployment, Outdated, container_id, outdated_failure};
 use crate::failure::Failure;
 use cwasi_workflow::Role;
@@ -23,8 +27,12 @@ impl<'a, P: Platform> Deployment<'a, P> {
         let mut started = Vec::new();
         let mut starts = Vec::new();
         for service in self.services_of(roles) {
-            // One after the other: the first one makes the network that the others enter.
+            let lock = self.service_lock(&self.nodes[&self.node_name_of(service)])?;
+            lock.share().await?;
+            // One after the other, of all commands: the first one makes the network that the others enter.
+            let change = lock.change().await?;
             let (id, deployed) = self.start_service(service, outdated).await?;
+            drop(change);
             starts.push(self.wait_until_ready(service, id.clone()));
             started.push((id, deployed));
         }
@@ -32,19 +40,44 @@ impl<'a, P: Platform> Deployment<'a, P> {
         Ok(started)
     }
 
-    /// Removes services that no container uses. Returns their ids.
+    /// Removes services that no container uses, and those that this deployment made, unless another command uses
+    /// services of the workflow: then that one removes them at its end. Returns their ids.
     ///
     /// # Errors
-    /// The first one that cannot be removed.
-    pub async fn prune_services(&self) -> Result<Vec<String>, Failure> {
-        let mut pruned = Vec::new();
-        for node in self.nodes.values() {
-            for id in node.unused_services(&self.workflow.name).await? {
-                node.remove(&id).await?;
-                pruned.push(id);
+    /// The first failure, after all have been tried.
+    pub async fn remove_unused_services(&self) -> Result<Vec<String>, Failure> {
+        let (mut removed, mut outcome) = (Vec::new(), Ok(()));
+        let workflow = &self.workflow.name;
+        for (name, node) in &self.nodes {
+            let made = self.made_services().into_iter().filter(|(at, _)| at == name);
+            let made: Vec<_> = made.map(|(_, id)| id).collect();
+            if made.is_empty() && node.services(workflow).await?.is_empty() {
+                continue;
+            }
+            let lock = self.service_lock(node)?;
+            match remove_unused(node, workflow, &lock, &made).await {
+                Ok(ids) => removed.extend(ids),
+                Err(failure) => outcome = outcome.and(Err(failure)),
             }
         }
-        Ok(pruned)
+        outcome.map(|()| removed)
+    }
+
+    /// The lock of the workflow's services on a node; nodes of one state directory have one.
+    fn service_lock(&self, node: &P) -> Result<Arc<ServiceLock>, Failure> {
+        let state = node.state_dir();
+        let mut locks = self.service_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = locks.get(state) {
+            return Ok(Arc::clone(lock));
+        }
+        let lock = Arc::new(ServiceLock::open(state, node.namespace(), &self.workflow.name)?);
+        locks.insert(state.to_owned(), Arc::clone(&lock));
+        Ok(lock)
+    }
+
+    /// Services that this deployment made, or was about to make: node and id.
+    pub(super) fn made_services(&self) -> Vec<(Option<&'a str>, String)> {
+        self.made_services.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The services that are started for functions of these roles.
@@ -79,7 +112,8 @@ impl<'a, P: Platform> Deployment<'a, P> {
             }
             Known::Runs { .. } | Known::Idle => node.remove(&id).await?,
         }
-        self.note_at(name, &id);
+        let noted = (name, id.clone());
+        self.made_services.lock().unwrap_or_else(PoisonError::into_inner).push(noted);
         let line = self.display.line(&id);
         line.state("starting");
         let stdio = node.create_log(&id)?;
@@ -105,4 +139,30 @@ impl<'a, P: Platform> Deployment<'a, P> {
         }
         Ok(())
     }
+}
+
+/// Removes a workflow's services on a node that no container uses, and those of `made` that none uses. `made` may have
+/// no container yet. Removes nothing while another command uses services of the workflow. Returns their ids.
+pub(super) async fn remove_unused<P: Platform>(
+    node: &P,
+    workflow: &str,
+    lock: &ServiceLock,
+    made: &[String],
+) -> Result<Vec<String>, Failure> {
+    let mut change = lock.change().await?;
+    if !change.is_last_user()? {
+        return Ok(Vec::new());
+    }
+    let services = node.services(workflow).await?;
+    let is_used = |id: &String| services.iter().any(|service| service.id == *id && service.is_used);
+    let known = services.iter().map(|service| &service.id);
+    let unused: BTreeSet<_> = known.chain(made).filter(|id| !is_used(id)).collect();
+    let (mut removed, mut outcome) = (Vec::new(), Ok(()));
+    for id in unused {
+        match node.remove(id).await {
+            Ok(()) => removed.push(id.clone()),
+            Err(failure) => outcome = outcome.and(Err(failure)),
+        }
+    }
+    outcome.map(|()| removed)
 }

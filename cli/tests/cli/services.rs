@@ -1,6 +1,6 @@
 //! Services of a workflow on a real containerd: a real Redis, and functions that reach it over sockets.
 
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::redis::{Redis, RedisVersion};
@@ -23,7 +23,12 @@ const IDLE: &str = ", command: [sh, -c, 'echo last words; trap exit TERM; sleep 
 
 /// A workflow file `w` of these services and functions.
 fn workflow(stage: &Stage, services: &str, functions: &str) -> String {
-    let path = stage.folder.path().join("w.yaml");
+    workflow_at(stage, "w.yaml", services, functions)
+}
+
+/// The same in a file of this name.
+fn workflow_at(stage: &Stage, file: &str, services: &str, functions: &str) -> String {
+    let path = stage.folder.path().join(file);
     let text = format!(
         "apiVersion: cwasi.dev/v1alpha1\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n  services:\n{services}  \
          functions:\n{functions}"
@@ -312,6 +317,96 @@ fn an_interrupted_start_of_a_service_leaves_nothing() {
         signal(&command, Signal::SIGINT);
         let output = command.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        assert_eq!(stage.containers(), [""; 0]);
+    }
+}
+
+/// Starts a command; its end is the caller's.
+fn begin(stage: &Stage, arguments: &[&str]) -> Child {
+    stage.cwasi().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn wait_running(stage: &Stage, id: &str) {
+    wait_for(id, || (stage.scene.status(id).as_deref() == Some("RUNNING")).then_some(()));
+}
+
+#[test]
+fn a_service_outlives_the_run_that_started_it_while_others_use_it() {
+    let stage = Stage::new("cli-services-shared");
+    let services = cache(&stage.scene.import_redis(RedisVersion::Redis7), "");
+    let probe = stage.guest("probe");
+    let run = |name: &str| {
+        let endless = format!(
+            "    {name}: {{module: {probe}, args: [say-then, hello, block], uses: [cache]}}\n"
+        );
+        let file = workflow_at(&stage, &format!("{name}.yaml"), &services, &endless);
+        let command = begin(&stage, &["run", &file]);
+        wait_running(&stage, &format!("w.{name}"));
+        command
+    };
+    let interrupt = |command: Child| {
+        signal(&command, Signal::SIGINT);
+        let output = command.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        assert_eq!(stage.scene.status("w.cache").as_deref(), Some("RUNNING"));
+    };
+    let (first, second) = (run("a"), run("b"));
+    let pid = stage.scene.pid("w.cache");
+    interrupt(first);
+    assert_eq!(stage.scene.status("w.a"), None);
+    // A function that is deployed meanwhile uses it, too.
+    let one = net(&stage, "one", &["redis=INCR count"], ", role: secondary");
+    let file = workflow(&stage, &services, &one);
+    assert_eq!(stage.ok(&["deploy", &file]), "w.cache unchanged\nw.one started\n");
+    interrupt(second);
+    assert_eq!(stage.scene.pid("w.cache"), pid);
+    assert_eq!(stage.ok(&["invoke", "one"]), "redis=INCR count -> :1\n");
+    assert_eq!(stage.ok(&["rm", "one"]), "w.one\nw.cache\n");
+    assert_eq!(stage.containers(), [""; 0]);
+}
+
+#[test]
+fn a_service_that_a_command_waits_for_is_removed_when_that_command_is_gone() {
+    let stage = Stage::new("cli-services-waiting");
+    stage.scene.import_busybox();
+    let services = cache(BUSYBOX, &format!("{IDLE}, health: {{command: [ls, /ready]}}"));
+    let user = net(&stage, "user", &["env=CACHE_SERVICE_PORT"], "");
+    let run_file = workflow_at(&stage, "run.yaml", &services, &user);
+    let other = format!("    other: {{module: {}, role: secondary}}\n", stage.guest("greeter"));
+    let file = workflow(&stage, &services, &other);
+    let run = begin(&stage, &["run", &run_file]);
+    wait_running(&stage, "w.cache");
+    // No container names the service yet.
+    assert_eq!(stage.ok(&["deploy", &file]), "w.other started\n");
+    assert_eq!(stage.ok(&["rm", "other"]), "w.other\n");
+    assert_eq!(stage.scene.status("w.cache").as_deref(), Some("RUNNING"));
+    std::fs::write(format!("/proc/{}/root/ready", stage.scene.pid("w.cache")), "").unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "env=CACHE_SERVICE_PORT -> 6379\n", "{}", stderr(&output));
+    assert_eq!(stage.containers(), [""; 0]);
+    let mut run = begin(&stage, &["run", &run_file]);
+    wait_running(&stage, "w.cache");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(stage.ok(&["deploy", &file]), "w.other started\nw.cache removed\n");
+    stage.ok(&["rm", "other"]);
+    assert_eq!(stage.containers(), [""; 0]);
+}
+
+#[test]
+fn runs_that_begin_together_start_one_service() {
+    let stage = Stage::new("cli-services-together");
+    let services = cache(&stage.scene.import_redis(RedisVersion::Redis7), "");
+    let files = ["a", "b", "c"].map(|name| {
+        let user = net(&stage, name, &["redis=PING"], "");
+        workflow_at(&stage, &format!("{name}.yaml"), &services, &user)
+    });
+    for _ in 0..3 {
+        let runs = files.each_ref().map(|file| begin(&stage, &["run", file]));
+        for run in runs {
+            let output = run.wait_with_output().unwrap();
+            assert_eq!(stdout(&output), "redis=PING -> +PONG\n", "{}", stderr(&output));
+        }
         assert_eq!(stage.containers(), [""; 0]);
     }
 }

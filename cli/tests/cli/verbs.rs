@@ -176,6 +176,50 @@ fn callers_without_a_container_are_explained() {
 }
 
 #[test]
+fn what_runs_a_function_besides_calls_is_explained_and_inspected() {
+    let stage = Stage::new("cli-activation");
+    let (hello, greeter) = (stage.guest("hello-caller"), stage.guest("greeter"));
+    let file = stage.workflow(
+        "w",
+        &format!(
+            "    hello: {{module: {hello}, schedule: '0 3 * * *'}}\n    \
+             greeter: {{module: {greeter}, role: secondary, scale: {{min: 0, max: 3, calls: 8, cooldown: 5m}}, \
+             triggers: [{{redis: {{stream: shop:orders}}}}]}}\n    \
+             plain: {{module: {greeter}, role: secondary}}\n"
+        ),
+    );
+    let text = stage.ok_or(1, &["explain", "-f", &file, "hello", "greeter"]);
+    let scale =
+        "0 to 3 pods on a cluster, by calls, 8 in a pod, the last one until 300 s without a call";
+    let lines = format!(
+        "  schedule of hello: 0 3 * * *\n  trigger of greeter: redis-stream:shop:orders\n  \
+         scale of greeter: {scale}\n"
+    );
+    assert!(text.ends_with(&lines), "{text}");
+    let text = stage.ok(&["inspect", "-f", &file, "greeter"]);
+    let lines = format!("trigger: redis-stream:shop:orders\nscale: {scale}\n");
+    assert!(text.contains(&lines) && text.contains("guest ABI: version 1"), "{text}");
+    let json = stage.ok(&["inspect", "--json", "-f", &file, "hello"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let expected = serde_json::json!({ "triggers": [], "schedule": "0 3 * * *", "scale": null });
+    assert_eq!((&json["activation"], &json["kind"]), (&expected, &"command".into()));
+    stage.fails(66, &["inspect", "-f", &file, "nobody"]);
+    // A container says what its annotations say, and has the module of its image.
+    let plain = format!("    plain: {{module: {greeter}, role: secondary}}\n");
+    stage.ok(&["deploy", &stage.workflow("w", &plain)]);
+    let inspected = |target: &str| -> Value {
+        serde_json::from_str(&stage.ok(&["inspect", "--json", target])).unwrap()
+    };
+    let none = serde_json::json!({ "triggers": [], "schedule": null, "scale": null });
+    assert_eq!(
+        (&inspected("plain")["activation"], &inspected("w.plain")["kind"]),
+        (&none, &"reactor".into())
+    );
+    assert_eq!(inspected(&greeter)["activation"], Value::Null);
+    stage.ok(&["rm", "plain"]);
+}
+
+#[test]
 fn a_module_is_inspected_as_file_and_in_an_image() {
     let stage = Stage::new("cli-inspect");
     let greeter = stage.guest("greeter");

@@ -154,7 +154,7 @@ async fn a_dropped_draft_leaves_nothing() {
     assert!(!abandoned.exists(), "a draft without a process is removed");
     let (compiler, other) = (Copy::new(2), Lines::default());
     let mut second = Box::pin(cache.artifact(&wasm, ENGINE, "m", "t", &compiler, &other));
-    assert!(futures_util::poll!(&mut second).is_pending());
+    tokio::time::timeout(2 * NOTICE_AFTER, &mut second).await.unwrap_err();
     assert!(other.has("being compiled for another container"));
     assert_eq!(left(dir.path()).len(), 1);
     drop(first);
@@ -172,6 +172,8 @@ async fn modules_wait_for_a_slot_and_a_wait_can_be_given_up() {
     let (compiler, next) = (Copy::new(1), module(b"next"));
     let mut waiting = Box::pin(cache.artifact(&next, ENGINE, "n", "t", &compiler, &lines));
     assert!(futures_util::poll!(&mut waiting).is_pending());
+    assert!(!lines.has("this node"), "a short wait says nothing");
+    tokio::time::timeout(2 * NOTICE_AFTER, &mut waiting).await.unwrap_err();
     assert!(lines.has("this node already runs its maximum of compilers (jobs = 1)"));
     drop(waiting);
     let waiting = cache.artifact(&next, ENGINE, "n", "t", &compiler, &lines);

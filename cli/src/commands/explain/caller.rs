@@ -16,10 +16,11 @@ use serde::Serialize;
 
 use super::planned::PlannedStore;
 use crate::arguments::Global;
+use crate::commands::activation::Activation;
 use crate::containerd::containers::Container;
 use crate::deployment::{Node, container_id, image_of};
 use crate::failure::{Exit, Failure};
-use cwasi_workflow::{Additions, Function, Role, Workflow};
+use cwasi_workflow::{Function, Role, Workflow};
 
 /// What a shim knows of a caller.
 pub(in crate::commands) struct Caller {
@@ -30,6 +31,8 @@ pub(in crate::commands) struct Caller {
     pub(super) spec: FunctionSpec,
     /// Its group; empty without one.
     pub(super) group: String,
+    /// What runs it besides calls.
+    pub(super) activation: Activation,
     store: PlannedStore,
     /// Name of its image, and its module's path in it.
     module: Option<(String, Option<String>)>,
@@ -65,21 +68,23 @@ impl Caller {
             container: String::new(),
             spec: FunctionSpec::parse([])?,
             group: String::new(),
+            activation: Activation::default(),
             store: PlannedStore::new(store(global)),
             module: None,
         })
     }
 
     pub(super) fn container(container: &Container, global: &Global) -> Result<Self, Failure> {
-        let Container { id, image, annotations, args, .. } = container;
+        let Container { id, image, annotations, .. } = container;
         let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let spec = FunctionSpec::parse(pairs)?;
-        let path = args.first().map(|path| path.split('#').next().unwrap_or(path).to_owned());
+        let path = container.module_path().map(str::to_owned);
         let has_group = !(spec.workflow.is_empty() && spec.pod.is_empty());
         let group = group_id(&global.namespace, id, annotations);
         Ok(Self {
             identity: identity(global, &spec, container.function()),
             container: id.clone(),
+            activation: Activation::of_triggers(&spec.triggers),
             spec,
             group: if has_group { group } else { String::new() },
             store: PlannedStore::new(store(global)),
@@ -87,15 +92,18 @@ impl Caller {
         })
     }
 
-    /// A function of a workflow file, as if the file were deployed.
-    pub(super) fn of_file(file: &Path, name: &str, global: &Global) -> Result<Self, Failure> {
-        let workflow = Workflow::load(file, &Additions::default())?;
+    /// A function of the workflow in `file`, as if the file were deployed.
+    pub(super) fn of_file(
+        (file, workflow): (&Path, &Workflow),
+        name: &str,
+        global: &Global,
+    ) -> Result<Self, Failure> {
         let function = workflow.function(name).filter(|it| it.role != Role::Library);
         let Some(function) = function else {
             let text = format!("{} has no function {name} that runs", file.display());
             return Err(Failure::text(Exit::Missing, text));
         };
-        Self::of_workflow(&workflow, function, global)
+        Self::of_workflow(workflow, function, global)
     }
 
     /// A function of a workflow, as if the workflow were deployed.
@@ -124,6 +132,7 @@ impl Caller {
             container,
             spec,
             group,
+            activation: Activation::of_function(function)?,
             store,
             module: Some((images[name].clone(), None)),
         })

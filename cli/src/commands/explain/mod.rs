@@ -7,7 +7,7 @@ pub(super) mod caller;
 mod planned;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,11 +22,13 @@ use cwasi_wire::network::Location;
 use serde_json::json;
 
 use self::caller::{Caller, EmbeddedCode, Inside};
+use super::activation::Activation;
 use super::kube::{self, on_node};
 use crate::arguments::{Global, NodeArguments};
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use cwasi_workflow::{Additions, Workflow};
 
 /// Longest wait for Redis.
 const REDIS_MAX: Duration = Duration::from_secs(5);
@@ -83,8 +85,9 @@ impl Explain {
         if self.on.cluster.kube {
             return self.of_cluster(global).await;
         }
+        let planned = self.planned()?;
         let node = Node::connect(global).await?;
-        let caller = self.caller(&node, global).await?;
+        let caller = self.caller(&node, planned.as_ref(), global).await?;
         let callee = callee_of(&caller.identity, &self.callee);
         let registry = Registry::new(&node.config.state_dir);
         let local = registry.instances(&callee)?;
@@ -119,7 +122,21 @@ impl Explain {
             Inside::Loaded(code) => Some(code),
             Inside::No | Inside::Untrusted(_) => None,
         };
-        print(&facts, &paths, &caller.container, code, global.json)
+        let of_file = planned.as_ref().filter(|_| caller.identity.same_scope(&callee));
+        let of_callee = match of_file.and_then(|(_, workflow)| workflow.function(&callee.function))
+        {
+            Some(function) => Activation::of_function(function)?,
+            None => Activation::of_triggers(local.first().map_or(&[], |record| &record.triggers)),
+        };
+        let activations = [&caller.activation, &of_callee];
+        print(&facts, &paths, (&caller.container, activations), code, global.json)
+    }
+
+    /// The workflow of the command line's file.
+    fn planned(&self) -> Result<Option<(&Path, Workflow)>, Failure> {
+        let load = |file: &PathBuf| Workflow::load(file, &Additions::default());
+        let workflow = self.file.as_ref().map(load).transpose()?;
+        Ok(self.file.as_deref().zip(workflow))
     }
 
     /// Asks the caller's node. A process of a host calls from that of the callee.
@@ -138,10 +155,15 @@ impl Explain {
         on_node::run(&cluster, &node, &on_node::words(words, global), &[]).await
     }
 
-    async fn caller(&self, node: &Node, global: &Global) -> Result<Caller, Failure> {
+    async fn caller(
+        &self,
+        node: &Node,
+        planned: Option<&(&Path, Workflow)>,
+        global: &Global,
+    ) -> Result<Caller, Failure> {
         let name = &self.caller;
-        if let Some(file) = &self.file {
-            return Caller::of_file(file, name, global);
+        if let Some((file, workflow)) = planned {
+            return Caller::of_file((file, workflow), name, global);
         }
         let containers = node.containerd.containers().await?;
         let mut found = containers.iter().filter(|it| !self.host && !it.is_service());
@@ -163,7 +185,7 @@ impl Explain {
 fn print(
     facts: &Facts<'_>,
     paths: &Paths,
-    container: &str,
+    (container, [of_caller, of_callee]): (&str, [&Activation; 2]),
     code: Option<&EmbeddedCode>,
     as_json: bool,
 ) -> Result<ExitCode, Failure> {
@@ -179,6 +201,7 @@ fn print(
         let document = json!({
             "caller": facts.caller.to_string(), "callee": facts.callee.to_string(), "container": container,
             "hint": facts.hint.name(), "mode": mode, "reason": reason, "modes": modes, "embedded": code,
+            "activation": { "caller": of_caller, "callee": of_callee },
         });
         output::json(&document)?;
     } else {
@@ -198,6 +221,11 @@ fn print(
         if facts.hint != ModeHint::Auto {
             let hint = facts.hint.name();
             output::line(format_args!("  cwasi.mode={hint} of {caller} allows no other mode"))?;
+        }
+        for (function, activation) in [(caller, of_caller), (callee, of_callee)] {
+            for (what, value) in activation.lines() {
+                output::line(format_args!("  {what} of {function}: {value}"))?;
+            }
         }
     }
     Ok(if mode.is_some() { ExitCode::SUCCESS } else { Exit::Findings.into() })

@@ -13,7 +13,7 @@ fn container(id: &str, pairs: &[(&str, &str)]) -> Container {
 }
 
 #[test]
-fn a_service_is_unused_when_no_container_of_its_workflow_names_it() {
+fn a_service_is_used_when_a_container_of_its_workflow_names_it() {
     let service = |workflow: &str, name: &str| {
         container(&format!("{workflow}.{name}"), &[("workflow", workflow), ("service", name)])
     };
@@ -31,9 +31,13 @@ fn a_service_is_unused_when_no_container_of_its_workflow_names_it() {
         user("w", "cache2,db"),
         user("y", "cache"),
     ];
-    assert_eq!(unused(&all, "w"), ["w.cache"]);
-    assert_eq!(unused(&all, "x"), ["x.cache"]);
-    assert_eq!(unused(&all, "y"), [""; 0]);
+    let found = |workflow: &str| -> Vec<_> {
+        of_workflow(&all, workflow).into_iter().map(|it| (it.id, it.is_used)).collect()
+    };
+    let own = |id: &str, is_used| (id.to_owned(), is_used);
+    assert_eq!(found("w"), [own("w.cache", false), own("w.cache2", true), own("w.db", true)]);
+    assert_eq!(found("x"), [own("x.cache", false)]);
+    assert_eq!(found("y"), []);
 }
 
 #[test]
