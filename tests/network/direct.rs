@@ -17,6 +17,8 @@ use cwasi_testbed::port::free_port;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::envelope::{CallStatus, Detail};
 use cwasi_wire::network::{self, Answer, AnswerKind, Call, Link, Location, TryId, decode, encode};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -127,6 +129,43 @@ fn calls_need_no_redis() {
     pair.assert_ran(63);
     pair.redis.restart();
     assert_eq!(worker.call(b"again", PATIENCE), Ok(b"again".to_vec()));
+}
+
+#[test]
+fn a_redis_that_hangs_delays_no_call_to_a_known_location() {
+    /// Far fewer than there is time for. A call that waits for Redis ends when its shim gives the connection up.
+    const MANY: usize = 10;
+    let pair = Pair::start();
+    assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    let redis = Pid::from_raw(pair.redis.pid());
+    kill(redis, Signal::SIGSTOP).unwrap();
+    // Until the list is to be looked up again.
+    std::thread::sleep(Duration::from_millis(1200));
+    let mut calls = 1;
+    let mut call = || {
+        // A worker that asks for its route, too.
+        assert!(matches!(pair.here.locations("b"), Ok(FunctionLocations::At(_))));
+        assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+        calls += 1;
+        calls
+    };
+    std::thread::scope(|scope| {
+        // It waits for Redis, as long as its shim does.
+        let unknown = scope.spawn(|| pair.here.locations("unknown"));
+        let mut meanwhile = 0;
+        while !unknown.is_finished() {
+            meanwhile = call();
+        }
+        assert!(unknown.join().unwrap().is_err());
+        assert!(meanwhile > MANY, "{meanwhile} calls while Redis hung");
+    });
+    (0..MANY).for_each(|_| {
+        call();
+    });
+    kill(redis, Signal::SIGCONT).unwrap();
+    wait_for("Redis to be back", || pair.here.locations("unknown").is_ok());
+    let calls = call();
+    pair.assert_ran(calls);
 }
 
 #[test]

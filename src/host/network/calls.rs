@@ -226,11 +226,20 @@ impl Network {
     ) -> Result<Candidate, NetworkError> {
         let routes = &self.inner.routes;
         let known = || self.inner.known_directly(&caller.callee);
+        let may_serve = |location: &Location| {
+            !search.tried.contains(&location.instance)
+                && (!caller.http || location.http)
+                && may_call(&caller.identity, &caller.callee, &location.allow)
+        };
         let listed = match session {
-            Some(session) => match routes.wait_for(session, &caller.callee, call.deadline).await {
-                Err(error) => known().ok_or(error)?,
-                listed => listed?,
-            },
+            Some(session) => {
+                let usable = |it: &Location| self.inner.is_reached_directly(it) && may_serve(it);
+                let redis = (&self.inner.link, session);
+                match routes.listed(redis, &caller.callee, call.deadline, usable).await {
+                    Err(error) => known().ok_or(error)?,
+                    listed => listed?,
+                }
+            }
             None => known().unwrap_or(FunctionLocations::Never),
         };
         let on_demand = |session: &RedisSession| Candidate::OnDemand(Box::new(session.clone()));
@@ -243,11 +252,7 @@ impl Network {
                 return Ok(Candidate::None);
             }
         };
-        locations.retain(|location| {
-            !search.tried.contains(&location.instance)
-                && (!caller.http || location.http)
-                && may_call(&caller.identity, &caller.callee, &location.allow)
-        });
+        locations.retain(may_serve);
         if locations.is_empty() {
             // The last instance ends, and its location is still believed: the next one is started for the call.
             let Some(session) = session.filter(|_| search.unreached) else {

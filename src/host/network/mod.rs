@@ -9,7 +9,7 @@
 //! - [`outgoing`]: one outgoing call; [`calls`]: its instances and its end.
 //! - [`tries`]: one publication of it, and the answer.
 //! - [`sending`]: its payload.
-//! - [`routes`]: cached locations of callees.
+//! - [`routes`]: cached locations of callees; [`refresh`]: their look-ups in the background.
 //! - [`replicas`]: announces this daemon's own instances.
 //! - [`direct`]: direct connections to other shims, without Redis.
 //! - [`demand`]: reports held calls and running ones, for functions that are started on demand.
@@ -31,6 +31,7 @@ mod events;
 mod instance;
 mod outgoing;
 mod pending;
+mod refresh;
 mod replicas;
 mod reply;
 mod routes;
@@ -196,7 +197,9 @@ impl Network {
         }
         let found = async {
             let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
-            self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
+            let until = Instant::now() + VANISHED_MAX;
+            let usable = |location: &Location| self.inner.is_reached_directly(location);
+            self.inner.routes.listed((&self.inner.link, &session), callee, until, usable).await
         };
         found.await.or_else(|error| known().ok_or(error))
     }

@@ -201,6 +201,11 @@ impl Inner {
     ) -> Option<(&'a Direct, &'a Link)> {
         self.direct.as_ref().zip(location.link.as_deref())
     }
+
+    /// True if an instance is reached without Redis, as far as is known.
+    pub(super) fn is_reached_directly(&self, location: &Location) -> bool {
+        self.direct_to(location).is_some_and(|(direct, link)| direct.avoids(link).is_none())
+    }
 }
 
 impl Network {
