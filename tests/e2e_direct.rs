@@ -5,6 +5,8 @@
 
 use std::fs;
 
+use cwasi_host::metrics::node::NodeMetrics;
+use cwasi_host::state::StateDir;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::processes::descendants;
@@ -38,6 +40,11 @@ fn payloads_of_every_size_come_back_without_redis() {
         let outcome = nodes.edge.run(run.args(["call-size", "server", &size.to_string()]));
         assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
     }
+    let metrics = NodeMetrics::read(&StateDir::new(&nodes.edge.containerd.ready().cwasi_state()));
+    let of_this = metrics.edges.keys().filter(|key| key.namespace.starts_with("sizes-"));
+    let mut paths: Vec<_> = of_this.map(|key| (key.mode.as_str(), key.path.as_str())).collect();
+    paths.dedup();
+    assert_eq!(paths, [("networked", "direct")]);
     let user = ["-a", "secret-of-the-nodes", "--no-auth-warning"];
     assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:try:*"]].concat()), "");
 }

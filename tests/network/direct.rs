@@ -15,7 +15,7 @@ use cwasi_networked::{RedisTarget, locations, nodes};
 use cwasi_sys::random::bytes16;
 use cwasi_testbed::port::free_port;
 use cwasi_testbed::redis::{Redis, RedisVersion};
-use cwasi_wire::envelope::{CallStatus, Detail};
+use cwasi_wire::envelope::{CallStatus, Detail, Path};
 use cwasi_wire::network::{self, Answer, AnswerKind, Call, Link, Location, TryId, decode, encode};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -115,6 +115,7 @@ fn calls_need_no_redis() {
     let mut worker = pair.here.caller();
     assert_eq!(worker.call(b"first", PATIENCE), Ok(b"first".to_vec()));
     assert_eq!(pair.redis.cli(&["KEYS", "cwasi:try:*"]), "", "nothing was published");
+    assert_eq!(worker.path_of_a_call(), Path::PATH_DIRECT);
     pair.redis.stop();
     let large = vec![9; 3 << 20];
     for round in 0..30 {
@@ -126,7 +127,7 @@ fn calls_need_no_redis() {
     }
     assert_eq!(worker.call(b"grow", PATIENCE), Ok(vec![7; GROWN]));
     assert!(matches!(worker.call(b"fail", PATIENCE), Err(CallError::Failed { .. })));
-    pair.assert_ran(63);
+    pair.assert_ran(64);
     pair.redis.restart();
     assert_eq!(worker.call(b"again", PATIENCE), Ok(b"again".to_vec()));
 }
@@ -193,7 +194,8 @@ fn a_port_that_nobody_reaches_sends_calls_over_redis() {
     for payload in [&b"x"[..], &[5; 300_000]] {
         assert_eq!(worker.call(payload, PATIENCE), Ok(payload.to_vec()));
     }
-    pair.assert_ran(2);
+    assert_eq!(worker.path_of_a_call(), Path::PATH_REDIS);
+    pair.assert_ran(3);
     let why = pair.why_not_direct().unwrap();
     assert!(why.contains("does not answer: Connection refused"), "{why}");
 }

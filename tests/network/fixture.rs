@@ -23,7 +23,7 @@ use cwasi_sys::random::bytes16;
 use cwasi_sys::seqpacket;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::control::ModeHint;
-use cwasi_wire::envelope::{CallStatus, Response};
+use cwasi_wire::envelope::{CallStatus, Path, Response};
 use cwasi_wire::ids::{CallId, Identity};
 use cwasi_wire::network::Location;
 use cwasi_wire::trace_headers::TraceHeaders;
@@ -279,6 +279,12 @@ impl Worker {
         let deadline = Some(Deadline::after(wait));
         let answer = self.mode.receive(&self.route, "b", deadline).unwrap().unwrap();
         (answer.id, answer.result.map(|payload| payload.into_vec().unwrap()))
+    }
+
+    /// The path of a call, as the shim tells the worker.
+    pub fn path_of_a_call(&mut self) -> Path {
+        let deadline = self.send(CallId(bytes16()), b"x", PATIENCE).unwrap();
+        self.mode.receive(&self.route, "b", deadline).unwrap().unwrap().path
     }
 
     pub fn call(&mut self, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
