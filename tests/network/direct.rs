@@ -8,7 +8,7 @@ use cwasi_config::messages::MessagesConfig;
 use cwasi_direct::connection::{Kind, read_message, write_message};
 use cwasi_direct::key::NodeKey;
 use cwasi_direct::port::{self, PortSettings};
-use cwasi_direct::tls::Tls;
+use cwasi_direct::tls::{ANY_SHIM, Tls};
 use cwasi_host::network::{DirectSettings, FunctionLocations};
 use cwasi_modes::CallError;
 use cwasi_networked::{RedisTarget, locations, nodes};
@@ -48,8 +48,21 @@ impl Host {
             redis: None,
             dir: dir.path().join("link"),
             always: false,
+            peers: Vec::new(),
         };
         Self { name, dir, settings }
+    }
+
+    /// A shim of it that knows these nodes, and no Redis.
+    fn among(&self, peers: Vec<Link>) -> Node {
+        let settings = DirectSettings { peers, always: true, ..self.settings.clone() };
+        Node::among_peers(self.name, settings)
+    }
+
+    /// Its entry in `link_peers` of others.
+    fn entry(&self) -> Link {
+        let DirectSettings { listen, key, .. } = &self.settings;
+        Link { address: listen.to_string(), shim: ANY_SHIM.to_owned(), key: key.public().to_vec() }
     }
 
     /// A shim of it.
@@ -471,4 +484,61 @@ fn garbage_ends_its_connection_and_nothing_else() {
     }
     assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
     pair.assert_ran(1);
+}
+
+/// How many instances of `b` a node of peers knows.
+fn instances(node: &Node) -> usize {
+    match node.locations("b").unwrap() {
+        FunctionLocations::At(found) => found.len(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn nodes_that_list_each_other_need_no_redis() {
+    let hosts = [Host::new("here"), Host::new("there")];
+    let here = hosts[0].among(vec![hosts[1].entry()]);
+    let start = || hosts[1].among(vec![hosts[0].entry()]);
+    let there = start();
+    assert_eq!(here.locations("b"), Ok(FunctionLocations::Never), "no shim listens");
+    let (executions, mut worker) = (Executions::default(), here.caller());
+    let first = Instance::start(&executions);
+    there.register(&first);
+    wait_for("the first instance", || instances(&here) == 1);
+    let large = vec![9; 3 << 20];
+    for payload in [&b"x"[..], &large] {
+        assert_eq!(worker.call(payload, PATIENCE).as_deref(), Ok(payload));
+    }
+    assert_eq!(here.locations("unknown"), Ok(FunctionLocations::Never));
+    let unsent = here.emit(b"x", PATIENCE);
+    assert!(matches!(unsent, Err(CallError::NotAvailable(_))), "{unsent:?}");
+    let second = Instance::start(&executions);
+    there.register(&second);
+    wait_for("the second instance", || instances(&here) == 2);
+    there.unregister(&first);
+    wait_for("the first one to go", || instances(&here) == 1);
+    assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    there.kill();
+    let lost = worker.call(b"x", PATIENCE);
+    assert!(matches!(lost, Err(CallError::Unreachable { .. })), "{lost:?}");
+    let there = start();
+    there.register(&second);
+    wait_for("the node to be back", || worker.call(b"x", PATIENCE) == Ok(b"x".to_vec()));
+    assert!(counts(&executions).values().all(|count| *count == 1));
+}
+
+#[test]
+fn a_node_is_known_by_the_key_that_is_listed() {
+    let [here, there, other] = [Host::new("here"), Host::new("there"), Host::new("other")];
+    let (executions, node) = (Executions::default(), there.among(vec![here.entry()]));
+    let instance = Instance::start(&executions);
+    node.register(&instance);
+    // The right key, as the others show.
+    let found = here.among(vec![there.entry()]);
+    wait_for("the instance", || instances(&found) == 1);
+    let key = other.entry().key;
+    let wrong = here.among(vec![Link { key, ..there.entry() }]).locations("b").unwrap_err();
+    assert!(wrong.to_string().contains("does not answer"), "{wrong}");
+    let unlisted = other.among(vec![there.entry()]).locations("b").unwrap_err().to_string();
+    assert!(unlisted.contains("the caller's key is not in link_peers"), "{unlisted}");
 }

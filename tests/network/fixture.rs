@@ -102,14 +102,36 @@ impl Node {
         messages: &MessagesConfig,
         direct: Option<DirectSettings>,
     ) -> Self {
+        Self::over(|registry| Network::connect(target, name, registry, messages, direct).unwrap())
+    }
+
+    /// A node without Redis.
+    pub fn among_peers(name: &str, direct: DirectSettings) -> Self {
+        Self::over(|registry| Network::among_peers(name, registry, direct))
+    }
+
+    fn over(start: impl FnOnce(&Registry) -> Network) -> Self {
         let reactor = reactor();
         let state = tempfile::tempdir().unwrap();
         let registry = Registry::new(state.path());
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &registry, messages, direct).unwrap()
+            start(&registry)
         };
         Self { network, registry, reactor: Some(reactor), _state: state }
+    }
+
+    /// What a shim does with an instance that is ready.
+    pub fn register(&self, instance: &Instance) {
+        self.registry.add(&self.network.linked(instance.record.clone())).unwrap();
+        self.serve(instance);
+    }
+
+    /// What it does with one that ends.
+    pub fn unregister(&self, instance: &Instance) {
+        let record = &instance.record;
+        self.registry.remove(&record.identity, &record.instance).unwrap();
+        self.withdraw(instance);
     }
 
     pub fn serve(&self, instance: &Instance) {
@@ -346,6 +368,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         http: false,
         http_port: None,
         triggers: Vec::new(),
+        link: String::new(),
     }
 }
 

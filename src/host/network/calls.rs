@@ -177,7 +177,8 @@ impl Network {
         }
     }
 
-    /// The session with Redis; `None` while it is away, if the callee's instances are reached without it.
+    /// The session with Redis; `None` while it is away, if the callee's instances are reached without it, and on a node
+    /// without Redis.
     async fn session_for(
         &self,
         call: &OutgoingCall,
@@ -186,7 +187,7 @@ impl Network {
         if let Ok(session) = self.inner.link.session_now() {
             return Ok(Some(session));
         }
-        if self.inner.known_directly(&call.callee).is_some() {
+        if self.inner.peers().is_some() || self.inner.known_directly(&call.callee).is_some() {
             return Ok(None);
         }
         let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
@@ -249,11 +250,11 @@ impl Network {
                 && (!caller.http || location.http)
                 && may_call(&caller.identity, &caller.callee, &location.allow)
         };
-        let listed = match session {
-            Some(session) => {
+        let directory = session.map(|it| self.inner.redis(it)).or_else(|| self.inner.peers());
+        let listed = match &directory {
+            Some(directory) => {
                 let usable = |it: &Location| self.inner.is_reached_directly(it) && may_serve(it);
-                let redis = (&self.inner.link, session);
-                match routes.listed(redis, &caller.callee, call.deadline, usable).await {
+                match routes.listed(directory, &caller.callee, call.deadline, usable).await {
                     Err(error) => known().ok_or(error)?,
                     listed => listed?,
                 }
@@ -294,11 +295,12 @@ impl Network {
         tried: &[String],
     ) -> Step {
         let _held = self.inner.held.begin(&call.callee);
+        let directory = self.inner.redis(session);
         loop {
             if caller.has_moved(&self.inner.registry) {
                 return Step::Ended(Err(call.unreachable(Unreached::Moved)));
             }
-            match self.inner.routes.of(session, &call.callee).await {
+            match self.inner.routes.of(&directory, &call.callee).await {
                 Ok(FunctionLocations::OnDemand(_)) => {}
                 Ok(FunctionLocations::At(locations))
                     if locations.iter().all(|it| tried.contains(&it.instance)) => {}

@@ -1,4 +1,4 @@
-//! Locations of callees from Redis, cached for a moment. Runs in the shim daemon.
+//! Locations of callees from the [`Directory`], cached for a moment. Runs in the shim daemon.
 //!
 //! An empty list does not prove that a function does not exist: Redis may have lost its data (`FLUSHALL`, a restart,
 //! a failover) or was away. Shims announce their instances again within [`ANNOUNCED_AGAIN`]. [`Routes::wait_for`]
@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::directory::Directory;
 use super::refresh::{Background, LookUp};
 use cwasi_networked::locations::{self, ANNOUNCED_AGAIN};
-use cwasi_networked::{NetworkError, RedisLink, RedisSession, demand};
+use cwasi_networked::{NetworkError, RedisSession};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 
@@ -84,7 +85,7 @@ impl List {
         self.epoch == epoch && self.read.elapsed() < fresh
     }
 
-    /// Stores Redis's current list.
+    /// Stores the directory's current list.
     fn take(&mut self, locations: Vec<Location>) {
         if !locations.is_empty() {
             self.vanished = None;
@@ -135,30 +136,29 @@ impl Routes {
     /// When Redis does not answer.
     pub async fn listed(
         &self,
-        (link, session): (&RedisLink, &RedisSession),
+        directory: &Directory,
         callee: &Identity,
         deadline: Instant,
         usable: impl Fn(&Location) -> bool,
     ) -> Result<FunctionLocations, NetworkError> {
-        if let Some(Stale { usable, look_up, patience }) =
-            self.stale((link, session), callee, usable)
+        if let Some(Stale { usable, look_up, patience }) = self.stale(directory, callee, usable)
             && !look_up.ends_within(patience).await
         {
             return Ok(FunctionLocations::At(usable));
         }
-        self.wait_for(session, callee, deadline).await
+        self.wait_for(directory, callee, deadline).await
     }
 
     /// The list if it is not fresh and has usable locations; its look-up has begun.
     fn stale(
         &self,
-        (link, session): (&RedisLink, &RedisSession),
+        directory: &Directory,
         callee: &Identity,
         usable: impl Fn(&Location) -> bool,
     ) -> Option<Stale> {
         let mut lists = self.lists();
         let list = lists.get_mut(callee)?;
-        if list.is_fresh(session.epoch) || list.epoch == FORGOTTEN {
+        if list.is_fresh(directory.epoch()) || list.epoch == FORGOTTEN {
             return None;
         }
         let usable: Vec<_> = list.locations.iter().filter(|it| usable(it)).cloned().collect();
@@ -166,14 +166,13 @@ impl Routes {
             return None;
         }
         let patience = if list.read.elapsed() < OLD { Duration::ZERO } else { OLD_MAX };
-        let (routes, link) = (self.clone(), link.clone());
-        let (session, callee) = (session.clone(), callee.clone());
+        let (routes, directory, callee) = (self.clone(), directory.clone(), callee.clone());
         let look_up = list.background.begin(async move {
             tokio::select! {
-                listed = routes.of(&session, &callee) => if let Err(error) = listed {
+                listed = routes.of(&directory, &callee) => if let Err(error) = listed {
                     tracing::debug!(%callee, %error, "its locations are not looked up");
                 },
-                _reason = link.ended(session.epoch) => {}
+                () = directory.ended() => {}
             }
         });
         Some(Stale { usable, look_up, patience })
@@ -182,19 +181,19 @@ impl Routes {
     /// Locations of `callee`. Waits, at most until `deadline`, while its instances may be announced again.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// When the directory does not answer.
     pub async fn wait_for(
         &self,
-        session: &RedisSession,
+        directory: &Directory,
         callee: &Identity,
         deadline: Instant,
     ) -> Result<FunctionLocations, NetworkError> {
         loop {
-            let listed = self.of(session, callee).await?;
+            let listed = self.of(directory, callee).await?;
             let left = match &listed {
                 FunctionLocations::At(_) | FunctionLocations::OnDemand(_) => return Ok(listed),
                 FunctionLocations::Vanished(since) => ANNOUNCED_AGAIN.saturating_sub(*since),
-                FunctionLocations::Never => returning(session).await?,
+                FunctionLocations::Never => directory.returning().await?,
             };
             if left.is_zero() || Instant::now() >= deadline {
                 return Ok(listed);
@@ -206,36 +205,37 @@ impl Routes {
     /// Locations of `callee`, at most [`FRESH`] old.
     pub(super) async fn of(
         &self,
-        session: &RedisSession,
+        directory: &Directory,
         callee: &Identity,
     ) -> Result<FunctionLocations, NetworkError> {
+        let epoch = directory.epoch();
         {
             let mut lists = self.lists();
             match lists.get_mut(callee) {
-                Some(list) if list.is_fresh(session.epoch) => return Ok(list.listed()),
+                Some(list) if list.is_fresh(epoch) => return Ok(list.listed()),
                 // Other waiting calls need not ask, too.
                 Some(list) if list.locations.is_empty() => list.read = Instant::now(),
                 _ => {}
             }
         }
         let read = Instant::now();
-        let locations = locations::look_up(session, callee).await?;
+        let locations = directory.look_up(callee).await?;
         let announcement = match &locations[..] {
-            [] => demand::look_up(session, callee).await?,
+            [] => directory.announcement(callee).await?,
             _ => None,
         };
         let mut lists = self.lists();
         if lists.len() >= FUNCTIONS_MAX && !lists.contains_key(callee) {
             lists.clear();
         }
-        let list = lists.entry(callee.clone()).or_insert_with(|| List::new(session.epoch));
-        (list.read, list.epoch) = (read, session.epoch);
+        let list = lists.entry(callee.clone()).or_insert_with(|| List::new(epoch));
+        (list.read, list.epoch) = (read, epoch);
         list.take(locations);
         list.announcement = announcement;
         Ok(list.listed())
     }
 
-    /// The list as Redis last gave it, however old it is.
+    /// The list as the directory last gave it, however old it is.
     pub fn last_known(&self, callee: &Identity) -> Option<Vec<Location>> {
         self.lists().get(callee).map(|list| list.locations.clone())
     }
@@ -268,12 +268,4 @@ impl Routes {
             list.epoch = FORGOTTEN;
         }
     }
-}
-
-/// Remaining time in which shims may announce their instances again: this shim has just reconnected, so others may,
-/// too, or Redis lost its data.
-async fn returning(session: &RedisSession) -> Result<Duration, NetworkError> {
-    let back = if session.is_first() { Duration::MAX } else { session.since.elapsed() };
-    let since = back.min(locations::age(session).await?);
-    Ok(ANNOUNCED_AGAIN.saturating_sub(since))
 }

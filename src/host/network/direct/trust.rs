@@ -1,5 +1,5 @@
-//! Which nodes may call over direct connections: those whose keys are announced in Redis. Who may write there is
-//! trusted, as with calls over Redis.
+//! Which nodes may call over direct connections: those whose keys are announced in Redis, or, without Redis, those of
+//! `link_peers`. Who may write into Redis is trusted, as with calls over Redis.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::refresh::{Background, LookUp};
-use super::lock;
+use super::{Direct, lock};
 use cwasi_networked::{NetworkError, RedisLink, nodes};
 
 /// How long an answer of Redis counts. While Redis is away, it counts on.
@@ -30,6 +30,24 @@ struct KnownNode {
 /// Names of nodes by their keys; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownNodes(Arc<Mutex<HashMap<Vec<u8>, KnownNode>>>);
+
+impl Direct {
+    /// The name of the node with this key; `None` for a node of `link_peers`, whose configuration says its name.
+    ///
+    /// # Errors
+    /// Why it may not call, for the other side.
+    pub(super) async fn node_of(
+        &self,
+        redis: &RedisLink,
+        key: &[u8],
+    ) -> Result<Option<String>, String> {
+        if !self.has_peers() {
+            return self.nodes.of_key(redis, key).await.map(Some);
+        }
+        let is_peer = self.settings.peers.iter().any(|peer| peer.key == key);
+        is_peer.then_some(None).ok_or_else(|| "the caller's key is not in link_peers".to_owned())
+    }
+}
 
 impl KnownNodes {
     /// The node with this key. One that is known is looked up again in the background, so that a Redis that hangs
