@@ -5,6 +5,9 @@
 
 use std::fs;
 
+use cwasi_direct::key::NodeKey;
+use cwasi_host::metrics::node::NodeMetrics;
+use cwasi_host::state::StateDir;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::processes::descendants;
@@ -38,6 +41,11 @@ fn payloads_of_every_size_come_back_without_redis() {
         let outcome = nodes.edge.run(run.args(["call-size", "server", &size.to_string()]));
         assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
     }
+    let metrics = NodeMetrics::read(&StateDir::new(&nodes.edge.containerd.ready().cwasi_state()));
+    let of_this = metrics.edges.keys().filter(|key| key.namespace.starts_with("sizes-"));
+    let mut paths: Vec<_> = of_this.map(|key| (key.mode.as_str(), key.path.as_str())).collect();
+    paths.dedup();
+    assert_eq!(paths, [("networked", "direct")]);
     let user = ["-a", "secret-of-the-nodes", "--no-auth-warning"];
     assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:try:*"]].concat()), "");
 }
@@ -104,4 +112,42 @@ fn a_killed_remote_shim_leaves_its_call_unknown() {
     nodes.cloud.start(server(&nodes.cloud, "server-c2"));
     let again = nodes.edge.run(nodes.edge.guest("again", "probe").args(["call", "server", "x"]));
     assert_eq!(again.success().text(), "x");
+}
+
+/// Has both nodes list each other, and know no Redis.
+fn without_redis(nodes: &mut Nodes) {
+    nodes.redis.stop();
+    let both = [&nodes.edge, &nodes.cloud].map(|scene| scene.containerd.ready());
+    let entries = both.map(|ready| {
+        let key = NodeKey::in_file(&ready.dir.join("link.key")).unwrap();
+        let digits: String = key.raw().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}:9470#{digits}", ready.link.as_ref().unwrap().address)
+    });
+    for (ready, other) in both.into_iter().zip(entries.iter().rev()) {
+        let file = ready.dir.join("cwasi.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with("redis_url"));
+        let kept: String = lines.map(|line| format!("{line}\n")).collect();
+        let key = ready.dir.join("link.key");
+        fs::write(file, format!("{kept}link_key = {key:?}\nlink_peers = [{other:?}]\n")).unwrap();
+    }
+}
+
+#[test]
+fn nodes_that_list_each_other_need_no_redis() {
+    let mut nodes = nodes("peers");
+    without_redis(&mut nodes);
+    nodes.cloud.start(server(&nodes.cloud, "server-c"));
+    let other = server(&nodes.edge, "other-e").annotation("cwasi.function", "other");
+    nodes.edge.start(other);
+    for (scene, callee) in [(&nodes.edge, "server"), (&nodes.cloud, "other")] {
+        for size in [1, 1 << 20] {
+            let run = scene.guest(&format!("p-{callee}-{size}"), "probe");
+            let outcome = scene.run(run.args(["call-size", callee, &size.to_string()]));
+            assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
+        }
+    }
+    let sender = nodes.edge.guest("sender", "probe").args(["emit", "server", "x"]);
+    let sent = nodes.edge.run(sender).success();
+    assert!(sent.text().contains("this node has no redis_url"), "{}", sent.text());
 }

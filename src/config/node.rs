@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
 use super::engine::{DEFAULT_ENGINE, Engine};
-use super::link::{self, LINK_LISTEN, LinkMode};
+use super::link::{self, LINK_LISTEN, LinkMode, LinkPeer};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
 use super::traces::TracesConfig;
@@ -115,6 +115,10 @@ pub struct NodeConfig {
     pub link_listen: SocketAddr,
     /// `host:port` at which others reach that; `None` = the address from which the node reaches Redis.
     pub link_advertise: Option<String>,
+    /// File of the node's key, absolute; `None` = one in `state_dir`, which a reboot removes.
+    pub link_key: Option<PathBuf>,
+    /// Nodes that are reached without Redis.
+    pub link_peers: Vec<LinkPeer>,
     /// Creator of containers' cgroups. runc's option `SystemdCgroup` overrides it.
     pub cgroup_driver: CgroupDriver,
     /// Cgroup of shim daemons and zygotes, below the root of each hierarchy; empty = containerd's. runc's option
@@ -145,6 +149,8 @@ impl Default for NodeConfig {
             link: LinkMode::default(),
             link_listen: LINK_LISTEN,
             link_advertise: None,
+            link_key: None,
+            link_peers: Vec::new(),
             cgroup_driver: CgroupDriver::default(),
             shim_cgroup: String::new(),
             compile: CompileConfig::default(),
@@ -241,7 +247,7 @@ impl NodeConfig {
         config.messages.validate().map_err(invalid)?;
         config.triggers.validate().map_err(invalid)?;
         cgroup::check_shim_cgroup(&config.shim_cgroup).map_err(invalid)?;
-        config.link_advertise.as_deref().map_or(Ok(()), link::check_advertised).map_err(invalid)?;
+        link::check(&config).map_err(invalid)?;
         if config.state_dir.as_os_str().len() > STATE_DIR_MAX {
             return Err(invalid(format!(
                 "state_dir = {:?} is longer than {STATE_DIR_MAX} bytes; socket paths below it would not fit",
@@ -366,6 +372,9 @@ mod tests {
             ("link = \"tcp\"", "expected one of `auto`, `direct`, `redis`"),
             ("link_listen = \"9470\"", "invalid socket address"),
             ("link_advertise = \"edge\"", "must be HOST:PORT"),
+            ("link_key = \"link.key\"", "must be an absolute path"),
+            ("link_peers = [\"edge:9470\"]", "must be HOST:PORT#KEY"),
+            ("link_peers = [\"edge:9470#0123\"]", "must be HOST:PORT#KEY"),
             ("engine = \"wasmer\"", "expected `wasmtime` or `wasmedge`"),
             ("shim_cgroup = \"/a/../b\"", "ShimCgroup"),
             ("ShimCgroup = \"x.slice:a:b\"", "ShimCgroup"),

@@ -295,6 +295,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         http: annotations.http.gateway,
         http_port: annotations.http.port,
         triggers: annotations.triggers.clone(),
+        link: String::new(),
     }
 }
 

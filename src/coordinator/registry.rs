@@ -58,6 +58,9 @@ pub struct Record {
     /// What runs it besides calls (`cwasi.triggers`).
     #[serde(default)]
     pub triggers: Vec<Trigger>,
+    /// Name of its shim for direct connections; empty if it takes none.
+    #[serde(default)]
+    pub link: String,
 }
 
 /// The registry below one state directory.
@@ -238,6 +241,7 @@ mod tests {
             http: false,
             http_port: None,
             triggers: Vec::new(),
+            link: String::new(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Edge metrics: calls, bytes, errors and latencies per caller, callee and mode. Runs in a worker.
+//! Edge metrics: calls, bytes, errors and latencies per caller, callee, mode and path. Runs in a worker.
 //!
 //! The worker keeps them between two reports to the shim. Latencies are in the buckets of an HDR histogram with two
 //! significant digits (1 ns to 1 h), so reports of many workers add up exactly.
@@ -43,6 +43,7 @@ struct Edge {
     module: String,
     callee: String,
     mode: &'static str,
+    path: &'static str,
     reason: String,
     calls: u64,
     errors: BTreeMap<&'static str, u64>,
@@ -76,6 +77,8 @@ pub struct EndedCall<'a> {
     pub callee: &'a str,
     /// The mode's name, [`NO_ROUTE`] or [`EMIT`].
     pub mode: &'static str,
+    /// [`Path::text`](cwasi_wire::envelope::Path::text).
+    pub path: &'static str,
     /// The reason for the mode.
     pub reason: &'a str,
     /// Payload length in bytes.
@@ -95,7 +98,7 @@ impl EdgeCounters {
 
     /// Numbers an edge of the function's own calls.
     pub fn number(&mut self, callee: &str, mode: &'static str, reason: &str) -> EdgeNumber {
-        self.numbered.push(Edge::new("", callee, mode, reason));
+        self.numbered.push(Edge::new("", callee, (mode, ""), reason));
         EdgeNumber(self.numbered.len() - 1)
     }
 
@@ -135,12 +138,14 @@ impl EdgeCounters {
         let known = self.edges.iter().position(|edge| {
             edge.callee == ended.callee
                 && edge.mode == ended.mode
+                && edge.path == ended.path
                 && edge.reason == ended.reason
                 && edge.module == module
         });
         let index = known.unwrap_or(self.edges.len());
         if known.is_none() {
-            self.edges.push(Edge::new(module, ended.callee, ended.mode, ended.reason));
+            let mode = (ended.mode, ended.path);
+            self.edges.push(Edge::new(module, ended.callee, mode, ended.reason));
         }
         &mut self.edges[index]
     }
@@ -154,11 +159,17 @@ impl EdgeCounters {
 }
 
 impl Edge {
-    fn new(module: &str, callee: &str, mode: &'static str, reason: &str) -> Self {
+    fn new(
+        module: &str,
+        callee: &str,
+        (mode, path): (&'static str, &'static str),
+        reason: &str,
+    ) -> Self {
         Self {
             module: module.to_owned(),
             callee: callee.to_owned(),
             mode,
+            path,
             reason: reason.to_owned(),
             calls: 0,
             errors: BTreeMap::new(),
@@ -173,7 +184,7 @@ impl Edge {
 
     /// The same edge before its first call.
     fn without_calls(&self) -> Self {
-        Self::new(&self.module, &self.callee, self.mode, &self.reason)
+        Self::new(&self.module, &self.callee, (self.mode, self.path), &self.reason)
     }
 
     fn count(
@@ -211,6 +222,7 @@ impl Edge {
             module: self.module,
             callee: self.callee,
             mode: self.mode.to_owned(),
+            path: self.path.to_owned(),
             reason: self.reason,
             calls: self.calls,
             errors: self.errors.into_iter().map(|(kind, n)| (kind.to_owned(), n)).collect(),
@@ -238,6 +250,7 @@ mod tests {
                 module: None,
                 callee: "b",
                 mode: "local",
+                path: "",
                 reason: "r",
                 request_bytes: 10,
                 response_bytes,

@@ -9,7 +9,7 @@ use cwasi_modes::local::ReceivedAnswer;
 use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingCall, OutgoingPayload, Payload};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::random::bytes16;
-use cwasi_wire::envelope::Join;
+use cwasi_wire::envelope::{Join, Path};
 use cwasi_wire::ids::CallId;
 
 use super::attempts::{Attempts, keeps_connection};
@@ -64,6 +64,7 @@ impl Exchange {
             request_bytes: call.request_bytes,
             attempts: Attempts::default(),
             served: None,
+            path: Path::PATH_NONE,
             span: self.telemetry.trace.open(),
             forgotten: false,
             state: CallState::Due,
@@ -183,6 +184,7 @@ impl Exchange {
         let deadline = Some(pending.deadline);
         let link = self.connections.connect(resolver, target, avoid, deadline)?;
         pending.served = self.connections.mode(link);
+        pending.path = Path::PATH_NONE;
         Ok(link)
     }
 
@@ -240,6 +242,12 @@ impl Exchange {
             if let Some(pending) = self.pending.get_mut(ticket) {
                 pending.attempts.avoid_also(instance);
             }
+        }
+        // Calls that stay on their host are spared the look-up.
+        if answer.path != Path::PATH_NONE
+            && let Some(pending) = self.pending.get_mut(ticket)
+        {
+            pending.path = answer.path;
         }
         self.connections.done(link);
         self.end_attempt(ticket, answer.result);

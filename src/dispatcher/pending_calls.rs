@@ -14,7 +14,7 @@ use super::links::LinkId;
 use super::spans::OpenSpan;
 use cwasi_modes::{CallResult, CallTicket, ModeKind, Payload};
 use cwasi_sys::clock::Deadline;
-use cwasi_wire::envelope::Join;
+use cwasi_wire::envelope::{Join, Path};
 use cwasi_wire::ids::CallId;
 
 /// Time after a call's deadline in which its callee may still say why it is late.
@@ -49,6 +49,8 @@ pub struct PendingCall {
     pub attempts: Attempts,
     /// Its mode and the reason.
     pub served: Option<(ModeKind, Rc<str>)>,
+    /// How its last attempt went to another host, if it did.
+    pub path: Path,
     /// Its span, if it is traced.
     pub span: Option<OpenSpan>,
     /// True if the guest dropped it.
@@ -57,6 +59,12 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
+    /// The path for the metrics: that of a call which another host served.
+    pub fn counted_path(&self) -> &'static str {
+        let is_far = matches!(self.served, Some((ModeKind::Networked, _)));
+        if is_far { self.path.text() } else { "" }
+    }
+
     /// When it ends without an answer. No reason is awaited for a dropped call, since its guest reads none.
     pub fn ends(&self) -> Deadline {
         if self.forgotten { self.deadline } else { self.deadline.plus(REASON_WAIT) }

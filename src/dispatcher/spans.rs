@@ -42,6 +42,8 @@ pub struct SpanEnd<'a> {
     pub peer: &'a str,
     /// The mode's name; empty if unknown.
     pub mode: &'a str,
+    /// [`Path::text`](cwasi_wire::envelope::Path::text).
+    pub path: &'a str,
     /// The reason for the mode.
     pub reason: &'a str,
     /// Payload length in bytes.
@@ -63,6 +65,7 @@ impl Default for SpanEnd<'_> {
             module: "",
             peer: "",
             mode: "",
+            path: "",
             reason: "",
             request_bytes: 0,
             response_bytes: 0,
@@ -120,6 +123,7 @@ impl OpenSpan {
             module: end.module.to_owned(),
             peer: end.peer.to_owned(),
             mode: end.mode.to_owned(),
+            path: end.path.to_owned(),
             reason: end.reason.to_owned(),
             start_ns: self.start_ns,
             end_ns: monotonic_ns(),
@@ -211,6 +215,7 @@ impl CallSpans<'_> {
                 EMIT => ModeKind::Networked.name(),
                 mode => mode,
             },
+            path: ended.path,
             reason: ended.reason,
             request_bytes: ended.request_bytes,
             response_bytes: ended.response_bytes.unwrap_or(0),

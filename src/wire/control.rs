@@ -259,6 +259,9 @@ pub struct EdgeReport {
     pub callee: String,
     /// `embedded`, `local` or `networked`.
     pub mode: String,
+    /// Of `networked`: `direct` or `redis`, or empty when no instance was tried.
+    #[serde(default)]
+    pub path: String,
     /// The reason for the mode.
     pub reason: String,
     /// Ended calls, errors included.

@@ -3,7 +3,7 @@
 use protobuf::EnumOrUnknown;
 
 pub use super::generated::envelope::{
-    Assignment, Detail, Group, Hello, Join, Metadata, Request, Response, SharedConnection,
+    Assignment, Detail, Group, Hello, Join, Metadata, Path, Request, Response, SharedConnection,
     Undelivered,
 };
 use super::ids::{CallId, Identity, RunId};
@@ -93,6 +93,27 @@ impl CallStatus {
     }
 }
 
+impl Path {
+    /// Every one of a call that left its host.
+    pub const ALL: [Self; 2] = [Self::PATH_DIRECT, Self::PATH_REDIS];
+
+    /// As metrics, traces and tables spell it; empty for a call that has not left its host.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::PATH_NONE => "",
+            Self::PATH_DIRECT => "direct",
+            Self::PATH_REDIS => "redis",
+        }
+    }
+
+    /// The text of the path with this one; empty if there is none.
+    #[must_use]
+    pub fn known(text: &str) -> &'static str {
+        Self::ALL.map(Self::text).into_iter().find(|known| *known == text).unwrap_or_default()
+    }
+}
+
 impl Response {
     /// The end of one call.
     #[must_use]
@@ -105,6 +126,12 @@ impl Response {
     #[must_use]
     pub fn outcome(&self) -> CallStatus {
         CallStatus::read(self.errno, self.detail, &self.metadata)
+    }
+
+    /// How the call went to another host, if its caller's shim says so.
+    #[must_use]
+    pub fn taken_path(&self) -> Path {
+        self.path.enum_value_or_default()
     }
 
     /// The call's id; `None` when the peer sent something else than 16 bytes.

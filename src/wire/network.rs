@@ -7,8 +7,8 @@ use protobuf::{EnumOrUnknown, Message, MessageField};
 
 use super::envelope::CallStatus;
 pub use super::generated::network::{
-    Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LinkRecord, LocationRecord,
-    Payload,
+    Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LinkRecord, LocationList,
+    LocationRecord, Payload, Question,
 };
 use super::ids::{CallId, Identity};
 
@@ -69,7 +69,9 @@ versioned!(
     Call => CALL_VERSION,
     Answer => CALL_VERSION,
     DemandRecord => KEPT_VERSION,
+    LocationList => KEPT_VERSION,
     LocationRecord => KEPT_VERSION,
+    Question => KEPT_VERSION,
     Event => KEPT_VERSION
 );
 
@@ -257,11 +259,57 @@ pub struct Location {
     pub link: Option<Box<Link>>,
 }
 
+impl Question {
+    /// Which instances of this function are there?
+    #[must_use]
+    pub fn about(identity: &Identity) -> Self {
+        Self {
+            version: KEPT_VERSION,
+            namespace: identity.namespace.clone(),
+            pod_namespace: identity.pod_namespace.clone(),
+            function: identity.function.clone(),
+            ..Self::default()
+        }
+    }
+
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            namespace: self.namespace.clone(),
+            pod_namespace: self.pod_namespace.clone(),
+            function: self.function.clone(),
+        }
+    }
+}
+
+impl LocationList {
+    /// As many of these as a message takes.
+    #[must_use]
+    pub fn of(locations: &[Location]) -> Self {
+        let mut list = Self { version: KEPT_VERSION, ..Self::default() };
+        list.locations = locations.iter().map(Location::record).collect();
+        while encode(&list).len() > MESSAGE_MAX {
+            list.locations.truncate(list.locations.len() / 2);
+        }
+        list
+    }
+
+    /// Those of our version.
+    pub fn into_locations(self) -> impl Iterator<Item = Location> {
+        let ours = self.locations.into_iter().filter(|record| check_version(record).is_ok());
+        ours.map(Location::of)
+    }
+}
+
 impl Location {
     /// The value of its key.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        encode(&LocationRecord {
+        encode(&self.record())
+    }
+
+    fn record(&self) -> LocationRecord {
+        LocationRecord {
             version: KEPT_VERSION,
             namespace: self.identity.namespace.clone(),
             pod_namespace: self.identity.pod_namespace.clone(),
@@ -273,7 +321,7 @@ impl Location {
             http: self.http,
             link: self.link.as_deref().cloned().map(LinkRecord::from).into(),
             ..LocationRecord::default()
-        })
+        }
     }
 
     /// A location from the value of its key.
@@ -281,7 +329,10 @@ impl Location {
     /// # Errors
     /// When it is no record of our version.
     pub fn decode(bytes: &[u8]) -> Result<Self, NetworkCodecError> {
-        let record: LocationRecord = decode(bytes)?;
+        decode(bytes).map(Self::of)
+    }
+
+    fn of(record: LocationRecord) -> Self {
         let identity = Identity {
             namespace: record.namespace,
             pod_namespace: record.pod_namespace,
@@ -290,7 +341,7 @@ impl Location {
         let (node, instance) = (record.node, record.instance);
         let LocationRecord { allow, max_payload, http, link, .. } = record;
         let link = link.into_option().map(|link| Box::new(link.into()));
-        Ok(Self { identity, node, instance, allow, max_payload, http, link })
+        Self { identity, node, instance, allow, max_payload, http, link }
     }
 }
 
@@ -365,6 +416,14 @@ mod tests {
             })),
         };
         assert_eq!(Location::decode(&location.encode()).unwrap(), location);
+        let list = encode(&LocationList::of(&[location.clone(), location.clone()]));
+        let list: Vec<_> = decode::<LocationList>(&list).unwrap().into_locations().collect();
+        assert_eq!(list, [location.clone(), location.clone()]);
+        let question = encode(&Question::about(&location.identity));
+        assert_eq!(decode::<Question>(&question).unwrap().identity(), location.identity);
+        let many = vec![Location { allow: vec!["a".repeat(1000)], ..location }; 256];
+        let list = LocationList::of(&many);
+        assert!(list.locations.len() > 32 && encode(&list).len() <= MESSAGE_MAX);
     }
 
     #[test]
@@ -391,6 +450,7 @@ mod tests {
         fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             drop((decode::<Call>(&bytes), decode::<Answer>(&bytes), decode::<Event>(&bytes)));
             drop((Location::decode(&bytes), Demand::decode(&bytes)));
+            drop((decode::<Question>(&bytes), decode::<LocationList>(&bytes)));
         }
     }
 

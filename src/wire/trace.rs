@@ -305,6 +305,9 @@ pub struct Span {
     /// `embedded`, `local` or `networked`; empty if this side does not know.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
+    /// How a call went to another host: `direct` or `redis`; empty if it did not, or this side does not know.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
     /// The reason for the mode.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,

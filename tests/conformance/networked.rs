@@ -66,6 +66,7 @@ impl Node {
             redis: None,
             dir: dir.join("link"),
             always: true,
+            peers: Vec::new(),
         });
         let network = {
             let _entered = reactor.enter();
@@ -108,6 +109,7 @@ impl<P: Path> Reachable for Networked<P> {
             http: false,
             http_port: None,
             triggers: Vec::new(),
+            link: String::new(),
         };
         there.reactor.block_on(there.network.serve(record));
         Self { callee, here, there: Some(there), _redis: redis, path: PhantomData }

@@ -118,6 +118,8 @@ fn one_trace_goes_through_functions_in_every_mode() {
     }
     let modes = [to_inside, to_middle, to_far].map(|span| span.span.mode.as_str());
     assert_eq!(modes, ["embedded", "local", "networked"]);
+    let paths = [to_inside, to_middle, to_far].map(|span| span.span.path.as_str());
+    assert_eq!(paths, ["", "", "redis"]);
     let sizes = |it: &RecordedSpan| (it.span.request_bytes, it.span.response_bytes);
     assert_eq!(sizes(to_inside), ("!call middle !call far hello".len() as u64, 5));
     assert_eq!((sizes(to_middle), sizes(middle)), ((15, 5), (15, 5)));

@@ -8,15 +8,17 @@ use cwasi_config::messages::MessagesConfig;
 use cwasi_direct::connection::{Kind, read_message, write_message};
 use cwasi_direct::key::NodeKey;
 use cwasi_direct::port::{self, PortSettings};
-use cwasi_direct::tls::Tls;
+use cwasi_direct::tls::{ANY_SHIM, Tls};
 use cwasi_host::network::{DirectSettings, FunctionLocations};
 use cwasi_modes::CallError;
 use cwasi_networked::{RedisTarget, locations, nodes};
 use cwasi_sys::random::bytes16;
 use cwasi_testbed::port::free_port;
 use cwasi_testbed::redis::{Redis, RedisVersion};
-use cwasi_wire::envelope::{CallStatus, Detail};
+use cwasi_wire::envelope::{CallStatus, Detail, Path};
 use cwasi_wire::network::{self, Answer, AnswerKind, Call, Link, Location, TryId, decode, encode};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -46,8 +48,21 @@ impl Host {
             redis: None,
             dir: dir.path().join("link"),
             always: false,
+            peers: Vec::new(),
         };
         Self { name, dir, settings }
+    }
+
+    /// A shim of it that knows these nodes, and no Redis.
+    fn among(&self, peers: Vec<Link>) -> Node {
+        let settings = DirectSettings { peers, always: true, ..self.settings.clone() };
+        Node::among_peers(self.name, settings)
+    }
+
+    /// Its entry in `link_peers` of others.
+    fn entry(&self) -> Link {
+        let DirectSettings { listen, key, .. } = &self.settings;
+        Link { address: listen.to_string(), shim: ANY_SHIM.to_owned(), key: key.public().to_vec() }
     }
 
     /// A shim of it.
@@ -113,6 +128,7 @@ fn calls_need_no_redis() {
     let mut worker = pair.here.caller();
     assert_eq!(worker.call(b"first", PATIENCE), Ok(b"first".to_vec()));
     assert_eq!(pair.redis.cli(&["KEYS", "cwasi:try:*"]), "", "nothing was published");
+    assert_eq!(worker.path_of_a_call(), Path::PATH_DIRECT);
     pair.redis.stop();
     let large = vec![9; 3 << 20];
     for round in 0..30 {
@@ -124,9 +140,46 @@ fn calls_need_no_redis() {
     }
     assert_eq!(worker.call(b"grow", PATIENCE), Ok(vec![7; GROWN]));
     assert!(matches!(worker.call(b"fail", PATIENCE), Err(CallError::Failed { .. })));
-    pair.assert_ran(63);
+    pair.assert_ran(64);
     pair.redis.restart();
     assert_eq!(worker.call(b"again", PATIENCE), Ok(b"again".to_vec()));
+}
+
+#[test]
+fn a_redis_that_hangs_delays_no_call_to_a_known_location() {
+    /// Far fewer than there is time for. A call that waits for Redis ends when its shim gives the connection up.
+    const MANY: usize = 10;
+    let pair = Pair::start();
+    assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    let redis = Pid::from_raw(pair.redis.pid());
+    kill(redis, Signal::SIGSTOP).unwrap();
+    // Until the list is to be looked up again.
+    std::thread::sleep(Duration::from_millis(1200));
+    let mut calls = 1;
+    let mut call = || {
+        // A worker that asks for its route, too.
+        assert!(matches!(pair.here.locations("b"), Ok(FunctionLocations::At(_))));
+        assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
+        calls += 1;
+        calls
+    };
+    std::thread::scope(|scope| {
+        // It waits for Redis, as long as its shim does.
+        let unknown = scope.spawn(|| pair.here.locations("unknown"));
+        let mut meanwhile = 0;
+        while !unknown.is_finished() {
+            meanwhile = call();
+        }
+        assert!(unknown.join().unwrap().is_err());
+        assert!(meanwhile > MANY, "{meanwhile} calls while Redis hung");
+    });
+    (0..MANY).for_each(|_| {
+        call();
+    });
+    kill(redis, Signal::SIGCONT).unwrap();
+    wait_for("Redis to be back", || pair.here.locations("unknown").is_ok());
+    let calls = call();
+    pair.assert_ran(calls);
 }
 
 #[test]
@@ -154,7 +207,8 @@ fn a_port_that_nobody_reaches_sends_calls_over_redis() {
     for payload in [&b"x"[..], &[5; 300_000]] {
         assert_eq!(worker.call(payload, PATIENCE), Ok(payload.to_vec()));
     }
-    pair.assert_ran(2);
+    assert_eq!(worker.path_of_a_call(), Path::PATH_REDIS);
+    pair.assert_ran(3);
     let why = pair.why_not_direct().unwrap();
     assert!(why.contains("does not answer: Connection refused"), "{why}");
 }
@@ -430,4 +484,61 @@ fn garbage_ends_its_connection_and_nothing_else() {
     }
     assert_eq!(pair.here.caller().call(b"x", PATIENCE), Ok(b"x".to_vec()));
     pair.assert_ran(1);
+}
+
+/// How many instances of `b` a node of peers knows.
+fn instances(node: &Node) -> usize {
+    match node.locations("b").unwrap() {
+        FunctionLocations::At(found) => found.len(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn nodes_that_list_each_other_need_no_redis() {
+    let hosts = [Host::new("here"), Host::new("there")];
+    let here = hosts[0].among(vec![hosts[1].entry()]);
+    let start = || hosts[1].among(vec![hosts[0].entry()]);
+    let there = start();
+    assert_eq!(here.locations("b"), Ok(FunctionLocations::Never), "no shim listens");
+    let (executions, mut worker) = (Executions::default(), here.caller());
+    let first = Instance::start(&executions);
+    there.register(&first);
+    wait_for("the first instance", || instances(&here) == 1);
+    let large = vec![9; 3 << 20];
+    for payload in [&b"x"[..], &large] {
+        assert_eq!(worker.call(payload, PATIENCE).as_deref(), Ok(payload));
+    }
+    assert_eq!(here.locations("unknown"), Ok(FunctionLocations::Never));
+    let unsent = here.emit(b"x", PATIENCE);
+    assert!(matches!(unsent, Err(CallError::NotAvailable(_))), "{unsent:?}");
+    let second = Instance::start(&executions);
+    there.register(&second);
+    wait_for("the second instance", || instances(&here) == 2);
+    there.unregister(&first);
+    wait_for("the first one to go", || instances(&here) == 1);
+    assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
+    there.kill();
+    let lost = worker.call(b"x", PATIENCE);
+    assert!(matches!(lost, Err(CallError::Unreachable { .. })), "{lost:?}");
+    let there = start();
+    there.register(&second);
+    wait_for("the node to be back", || worker.call(b"x", PATIENCE) == Ok(b"x".to_vec()));
+    assert!(counts(&executions).values().all(|count| *count == 1));
+}
+
+#[test]
+fn a_node_is_known_by_the_key_that_is_listed() {
+    let [here, there, other] = [Host::new("here"), Host::new("there"), Host::new("other")];
+    let (executions, node) = (Executions::default(), there.among(vec![here.entry()]));
+    let instance = Instance::start(&executions);
+    node.register(&instance);
+    // The right key, as the others show.
+    let found = here.among(vec![there.entry()]);
+    wait_for("the instance", || instances(&found) == 1);
+    let key = other.entry().key;
+    let wrong = here.among(vec![Link { key, ..there.entry() }]).locations("b").unwrap_err();
+    assert!(wrong.to_string().contains("does not answer"), "{wrong}");
+    let unlisted = other.among(vec![there.entry()]).locations("b").unwrap_err().to_string();
+    assert!(unlisted.contains("the caller's key is not in link_peers"), "{unlisted}");
 }

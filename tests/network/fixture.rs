@@ -23,7 +23,7 @@ use cwasi_sys::random::bytes16;
 use cwasi_sys::seqpacket;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_wire::control::ModeHint;
-use cwasi_wire::envelope::{CallStatus, Response};
+use cwasi_wire::envelope::{CallStatus, Path, Response};
 use cwasi_wire::ids::{CallId, Identity};
 use cwasi_wire::network::Location;
 use cwasi_wire::trace_headers::TraceHeaders;
@@ -102,14 +102,36 @@ impl Node {
         messages: &MessagesConfig,
         direct: Option<DirectSettings>,
     ) -> Self {
+        Self::over(|registry| Network::connect(target, name, registry, messages, direct).unwrap())
+    }
+
+    /// A node without Redis.
+    pub fn among_peers(name: &str, direct: DirectSettings) -> Self {
+        Self::over(|registry| Network::among_peers(name, registry, direct))
+    }
+
+    fn over(start: impl FnOnce(&Registry) -> Network) -> Self {
         let reactor = reactor();
         let state = tempfile::tempdir().unwrap();
         let registry = Registry::new(state.path());
         let network = {
             let _entered = reactor.enter();
-            Network::connect(target, name, &registry, messages, direct).unwrap()
+            start(&registry)
         };
         Self { network, registry, reactor: Some(reactor), _state: state }
+    }
+
+    /// What a shim does with an instance that is ready.
+    pub fn register(&self, instance: &Instance) {
+        self.registry.add(&self.network.linked(instance.record.clone())).unwrap();
+        self.serve(instance);
+    }
+
+    /// What it does with one that ends.
+    pub fn unregister(&self, instance: &Instance) {
+        let record = &instance.record;
+        self.registry.remove(&record.identity, &record.instance).unwrap();
+        self.withdraw(instance);
     }
 
     pub fn serve(&self, instance: &Instance) {
@@ -281,6 +303,12 @@ impl Worker {
         (answer.id, answer.result.map(|payload| payload.into_vec().unwrap()))
     }
 
+    /// The path of a call, as the shim tells the worker.
+    pub fn path_of_a_call(&mut self) -> Path {
+        let deadline = self.send(CallId(bytes16()), b"x", PATIENCE).unwrap();
+        self.mode.receive(&self.route, "b", deadline).unwrap().unwrap().path
+    }
+
     pub fn call(&mut self, payload: &[u8], wait: Duration) -> Result<Vec<u8>, CallError> {
         self.call_as(CallId(bytes16()), payload, wait)
     }
@@ -340,6 +368,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         http: false,
         http_port: None,
         triggers: Vec::new(),
+        link: String::new(),
     }
 }
 

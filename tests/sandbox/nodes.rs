@@ -73,6 +73,7 @@ impl Node {
             http: false,
             http_port: None,
             triggers: Vec::new(),
+            link: String::new(),
         };
         self.reactor.block_on(self.network.serve(record));
     }

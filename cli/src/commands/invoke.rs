@@ -94,6 +94,7 @@ impl Invoke {
             output::note(format_args!("cwasi: cwasi trace {trace} shows the call"));
         }
         if self.verbose {
+            // The reason says the path.
             output::note(format_args!("cwasi: {} ({})", answer.mode.name(), answer.reason));
         }
         if global.json {
@@ -156,9 +157,10 @@ fn ends_line(response: &[u8], terminal: bool) -> bool {
 
 /// What `--json` prints of a call with an answer. A response that is no UTF-8 is in base64.
 fn succeeded(answer: HostAnswer, duration: Duration) -> Result<Value, Failure> {
-    let HostAnswer { payload, mode, reason, trace, .. } = answer;
+    let HostAnswer { payload, mode, path, reason, trace, .. } = answer;
     let mut document = json!({
         "outcome": Errno::Ok.name(), "errno": Errno::Ok.code(), "mode": mode.name(), "reason": &*reason,
+        "path": Some(path.text()).filter(|path| !path.is_empty()),
         "duration_ms": duration.as_secs_f64() * 1e3, "trace": trace,
     });
     let (key, text) = match String::from_utf8(payload.into_vec()?) {

@@ -138,7 +138,7 @@ fn table(all: &[EdgeSnapshot], new: &[EdgeSnapshot], seconds: f64) -> Table {
         table.row([
             key.caller.clone(),
             key.callee.clone(),
-            key.mode.clone(),
+            key.mode_and_path(),
             format!("{calls:.0}"),
             format!("{megabytes:.1}"),
             if errors == 0 { "0".to_owned() } else { format!("{errors} ({kinds})") },

@@ -28,6 +28,7 @@ function shape(name, attributes = {}, text = null) {
   return made;
 }
 
+const modeText = ({ mode, path }) => (path ? `${mode}/${path}` : mode);
 const modeClass = (mode) => (MODES.includes(mode) ? mode : "none");
 
 function time(us) {
@@ -124,7 +125,7 @@ function drawEdge(svg, edge, line) {
   // The middle of the curve.
   const x = (start.x + 3 * first.x + 3 * second.x + end.x) / 8;
   const y = (start.y + 3 * first.y + 3 * second.y + end.y) / 8;
-  const lines = [edge.mode, `${rate(edge.calls_per_second)}/s · ${time(edge.p50_us)}`];
+  const lines = [modeText(edge), `${rate(edge.calls_per_second)}/s · ${time(edge.p50_us)}`];
   const widest = Math.max(...lines.map((text) => text.length)) * 6.6 + 8;
   group.append(shape("rect", { class: "plate", x: x - widest / 2, y: y - 16, width: widest, height: 32, rx: 3 }));
   lines.forEach((text, index) => group.append(shape("text", { class: "label", x, y: y - 3 + 14 * index }, text)));
@@ -190,7 +191,7 @@ const cell = (text, kind = "") => element("td", { class: kind }, String(text));
 function drawEdges(edges) {
   const rows = edges.map((edge) => {
     const kinds = Object.entries(edge.error_kinds).map(([kind, count]) => `${count} ${kind}`).join(", ");
-    const mode = cell(edge.mode, `mode ${modeClass(edge.mode)}`);
+    const mode = cell(modeText(edge), `mode ${modeClass(edge.mode)}`);
     mode.title = MODE_TEXT[edge.mode] || "";
     return element("tr", {},
       cell(`${edge.caller} → ${edge.callee}`), mode, cell(rate(edge.calls_per_second), "n"),

@@ -103,7 +103,7 @@ pub fn table(hops: &[EdgeSnapshot]) -> Table {
         table.row([
             key.caller.clone(),
             key.callee.clone(),
-            key.mode.clone(),
+            key.mode_and_path(),
             counts.calls.to_string(),
             counts.errors.to_string(),
             bytes(counts.request_bytes),

@@ -141,7 +141,7 @@ fn rates(function: &str, new: &[EdgeSnapshot], seconds: f64, queued: u64) -> Str
         let calls: u64 = hops.iter().map(|hop| hop.counts.calls).sum();
         let bytes = hops.iter().map(|hop| hop.counts.request_bytes + hop.counts.response_bytes);
         let bytes: u64 = bytes.sum();
-        let mut modes: Vec<&str> = hops.iter().map(|hop| hop.key.mode.as_str()).collect();
+        let mut modes: Vec<_> = hops.iter().map(|hop| hop.key.mode_and_path()).collect();
         modes.dedup();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let (calls, megabytes) = (calls as f64 / seconds, bytes as f64 / seconds / 1e6);

@@ -119,8 +119,9 @@ fn count(metric: &mut MetricEncoder<'_>, value: u64) -> Result<(), fmt::Error> {
 }
 
 fn edge(key: &EdgeKey) -> Labels {
-    let EdgeKey { namespace, pod_namespace, workflow, caller, callee, mode } = key;
-    let values = [namespace, pod_namespace, workflow, caller, callee, mode].map(|it| escaped(it));
+    let EdgeKey { namespace, pod_namespace, workflow, caller, callee, mode, path } = key;
+    let values = [namespace, pod_namespace, workflow, caller, callee, mode, path];
+    let values = values.map(|it| escaped(it));
     families::CALLS.labels.iter().copied().zip(values).collect()
 }
 
@@ -186,7 +187,9 @@ mod tests {
         let text = text(metrics);
         let line = text.lines().find(|line| line.starts_with("cwasi_calls_total")).unwrap();
         assert!(
-            line.contains("callee=\"a\\\"} 7\\nfoo{x=\\\"\\\\\u{fffd}\",mode=\"local\"} 0"),
+            line.contains(
+                "callee=\"a\\\"} 7\\nfoo{x=\\\"\\\\\u{fffd}\",mode=\"local\",path=\"\"} 0"
+            ),
             "{line}"
         );
         assert!(text.lines().all(|line| line.starts_with("cwasi_") || line.starts_with("# ")));

@@ -29,9 +29,10 @@ impl FamilyType {
     }
 }
 
-const EDGE: &[&str] = &["namespace", "pod_namespace", "workflow", "caller", "callee", "mode"];
+const EDGE: &[&str] =
+    &["namespace", "pod_namespace", "workflow", "caller", "callee", "mode", "path"];
 const EDGE_ERROR: &[&str] =
-    &["namespace", "pod_namespace", "workflow", "caller", "callee", "mode", "kind"];
+    &["namespace", "pod_namespace", "workflow", "caller", "callee", "mode", "path", "kind"];
 const FUNCTION: &[&str] = &["namespace", "pod_namespace", "workflow", "function"];
 const NODE: &[&str] = &[];
 

@@ -104,6 +104,14 @@ impl TreeSpan {
         }
     }
 
+    /// How it moved its data, for people.
+    #[must_use]
+    pub fn mode_and_path(&self) -> String {
+        let Span { mode, path, .. } = &self.recorded.span;
+        let separator = if path.is_empty() { "" } else { "/" };
+        format!("{mode}{separator}{path}")
+    }
+
     /// What it says beside its title, for people: terms and texts.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
@@ -112,7 +120,7 @@ impl TreeSpan {
         let caller = if span.kind == SpanKind::Server { span.peer.clone() } else { String::new() };
         let mut facts = vec![
             ("outcome", self.error().unwrap_or_else(|| "answered".to_owned())),
-            ("mode", span.mode.clone()),
+            ("mode", self.mode_and_path()),
             ("reason", span.reason.clone()),
             ("caller", caller),
         ];
@@ -253,8 +261,8 @@ fn printable(mut span: RecordedSpan) -> RecordedSpan {
     let RecordedSpan { service, namespace, pod_namespace, workflow, instance, node, span: inner } =
         &mut span;
     let texts = [service, namespace, pod_namespace, workflow, instance, node];
-    let Span { module, peer, mode, reason, tracestate, .. } = inner;
-    let inner = [module, peer, mode, reason, tracestate];
+    let Span { module, peer, mode, path, reason, tracestate, .. } = inner;
+    let inner = [module, peer, mode, path, reason, tracestate];
     for text in texts.into_iter().chain(inner) {
         if text.contains(char::is_control) {
             *text = text.replace(char::is_control, "\u{fffd}");

@@ -45,12 +45,12 @@ const LEGEND: &str = "<p class=\"legend\"><i class=\"call\"></i>call <i class=\"
 fn row(rows: &mut String, trace: &Trace, span: &TreeSpan) {
     let recorded = &span.recorded.span;
     let failed = if span.error().is_some() { " failed" } else { "" };
-    let mode = escaped(&recorded.mode);
+    let (mode, moved) = (escaped(&recorded.mode), escaped(&span.mode_and_path()));
     // Writing to a text never fails.
     let _ = write!(
         rows,
         "<details class=\"row{failed}\"><summary><span class=\"name\" style=\"--depth:{depth}\">{orphan}{name}\
-         </span><span class=\"mode {mode}\">{mode}</span><span class=\"time\">{time}</span><span class=\"bar\">",
+         </span><span class=\"mode {mode}\">{moved}</span><span class=\"time\">{time}</span><span class=\"bar\">",
         depth = span.depth,
         orphan = if span.has_parent { "" } else { "… " },
         name = escaped(&span.title()),

@@ -57,7 +57,7 @@ impl Row {
         let (sent, received) = (bytes(recorded.request_bytes), bytes(recorded.response_bytes));
         Self {
             name: format!("{}{orphan}{}", " ".repeat(span.depth * INDENT), span.title()),
-            mode: recorded.mode.clone(),
+            mode: span.mode_and_path(),
             duration: duration(span.duration_ns()),
             bytes: if moved { format!("{sent}>{received}") } else { String::new() },
             error: span.error().map_or_else(String::new, |error| format!("  {error}")),

@@ -1,9 +1,11 @@
 //! `cwasi doctor`: what it finds, and what it says to do.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
+use cwasi_testbed::port::free_port;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use serde_json::Value;
 
@@ -94,4 +96,28 @@ fn limits_of_redis_are_examined() {
     let (code, checks) = examine();
     let part = format!("check redis_url in {}", config.display());
     assert_eq!((code, state(&checks, "Redis", &part).as_str()), (Some(1), "fault"));
+}
+
+#[test]
+fn nodes_without_redis_are_examined_and_named() {
+    let stage = Stage::new("cli-doctor-peers");
+    let folder = stage.folder.path();
+    let (config, key) = (folder.join("node.toml"), folder.join("link.key"));
+    let port = free_port(Ipv4Addr::LOCALHOST.into());
+    let peer = format!("127.0.0.1:{port}#{}", "0".repeat(64));
+    let state_dir = folder.join("s");
+    let settings = format!(
+        "state_dir = {state_dir:?}\nnode = \"edge\"\nlink_key = {key:?}\nlink_peers = [{peer:?}]\n"
+    );
+    fs::write(&config, settings).unwrap();
+    let (code, checks) =
+        examine(stage.cwasi().env("PATH", programs()).env("CWASI_CONFIG", &config));
+    assert_eq!(code, Some(0), "{checks}");
+    assert_eq!(state(&checks, "Redis", "none: nodes of link_peers"), "ok");
+    let all = checks.as_array().unwrap().iter().filter(|check| check["what"] == "link");
+    let found: String = all.map(|check| check["found"].as_str().unwrap()).collect();
+    for part in ["in link_peers of other nodes: \"edge:9470#", "Connection refused"] {
+        assert!(found.contains(part), "{found}");
+    }
+    assert!(key.exists());
 }

@@ -146,6 +146,7 @@ fn a_compromised_callee_splits_no_response() {
         http: true,
         http_port: None,
         triggers: Vec::new(),
+        link: String::new(),
     };
     registry.add(&record).unwrap();
     let is_over = AtomicBool::new(false);

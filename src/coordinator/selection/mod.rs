@@ -41,11 +41,11 @@ pub enum EmbeddingState<'a> {
 /// Facts about instances on other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote<'a> {
-    /// This node has no `redis_url`.
+    /// This node has neither `redis_url` nor `link_peers`.
     NotConfigured,
-    /// Redis does not answer.
+    /// Redis does not answer, or a node in its place.
     Away {
-        /// The reason, for the caller's error; begins with "Redis".
+        /// The reason, for the caller's error; begins with whom it is about.
         reason: &'a str,
     },
     /// Redis listed instances until recently.
@@ -355,8 +355,8 @@ fn advice(errno: Errno, facts: &Facts<'_>) -> String {
         // The refusal names the setting.
         (Errno::Refused, _) => String::new(),
         (Errno::Unreachable, Remote::Away { .. }) => {
-            ". Call again when this node reaches its Redis, which knows the instances on other hosts: `cwasi doctor` \
-             examines it"
+            ". Call again when this node reaches its Redis or its link_peers, which know the instances on other hosts: \
+             `cwasi doctor` examines them"
                 .to_owned()
         }
         (Errno::Unreachable, _) => {

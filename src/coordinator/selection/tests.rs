@@ -29,6 +29,7 @@ fn record(instance: usize, allowed: bool) -> Record {
         http: false,
         http_port: None,
         triggers: Vec::new(),
+        link: String::new(),
     }
 }
 
@@ -321,7 +322,7 @@ fn the_advice_fits_the_reason() {
         (
             &[],
             Remote::Away { reason: "Redis is away: timed out" },
-            "`cwasi doctor` examines it",
+            "`cwasi doctor` examines them",
             false,
         ),
         (&[], Remote::Vanished { since: Duration::from_secs(7) }, "when its node is back", false),

@@ -140,7 +140,7 @@ impl Resolver {
         let Some((network, first)) = self.network.as_ref().zip(first) else { return reason };
         match tokio::runtime::Handle::current().block_on(network.probe(first)) {
             Ok(()) => format!("{reason}, directly"),
-            Err(why) => format!("{reason}, over Redis: {why}"),
+            Err(why) => format!("{reason}, {}", network.instead(&why)),
         }
     }
 
@@ -164,7 +164,7 @@ impl Resolver {
         }
     }
 
-    /// Locations in Redis. Called only when no instance on this host can serve the caller. Blocks.
+    /// Locations on other hosts. Called only when no instance on this host can serve the caller. Blocks.
     fn remote(
         &self,
         peer: &BrokerPeer,

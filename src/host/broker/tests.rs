@@ -72,6 +72,7 @@ impl Fixture {
             http: false,
             http_port: None,
             triggers: Vec::new(),
+            link: String::new(),
         };
         self.broker.registry().add(&record).unwrap();
         seqpacket::listener(&socket).unwrap()

@@ -21,7 +21,7 @@ use cwasi_modes::local::{LocalError, ReceivedAnswer, found_no_room, open_answer,
 use cwasi_modes::{CallError, ModeKind, Overload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket::{self, SocketError};
-use cwasi_wire::envelope::{Metadata, Request};
+use cwasi_wire::envelope::{Metadata, Path, Request};
 use cwasi_wire::frame::FRAME_MAX;
 use cwasi_wire::ids::CallId;
 
@@ -51,11 +51,12 @@ pub(super) struct Connection {
     calls: Mutex<Calls>,
 }
 
-type CallResult = Result<(Payload, Vec<Metadata>), CallError>;
+/// The end of a call, and how it went to another host.
+type CallEnd = (Result<(Payload, Vec<Metadata>), CallError>, Path);
 
 #[derive(Debug, Default)]
 struct Calls {
-    waiting: FxHashMap<CallId, oneshot::Sender<CallResult>>,
+    waiting: FxHashMap<CallId, oneshot::Sender<CallEnd>>,
     ended: bool,
 }
 
@@ -84,9 +85,9 @@ impl Connection {
         self.calls().waiting.len()
     }
 
-    /// Its mode, and why this one.
+    /// The route of a call that begins on it.
     pub(super) fn route(&self) -> CallRoute {
-        (self.mode, Arc::clone(&self.reason))
+        CallRoute { mode: self.mode, path: Path::PATH_NONE, reason: Arc::clone(&self.reason) }
     }
 
     /// True when no more answers come.
@@ -112,7 +113,7 @@ impl Connection {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends one request and waits for its end.
+    /// Sends one request and waits for its end; completes its route.
     ///
     /// # Errors
     /// [`CallError::Unreachable`] only if the callee did not get it.
@@ -121,6 +122,7 @@ impl Connection {
         id: CallId,
         request: &Request,
         payload: &Payload,
+        route: &mut CallRoute,
     ) -> Result<HostAnswer, CallError> {
         let (length, limit) = (payload.len(), self.max_payload);
         if length > limit {
@@ -130,10 +132,14 @@ impl Connection {
         let mut waiting = self.register(id)?;
         self.send(request, payload).await?;
         // The reader ends every call before it ends itself.
-        let (payload, metadata) =
-            (&mut waiting.answer).await.unwrap_or_else(|_ended| Err(self.closed()))?;
-        let (mode, reason) = (self.mode, Arc::clone(&self.reason));
-        Ok(HostAnswer { payload, metadata, mode, reason, trace: None })
+        let ended = (&mut waiting.answer).await;
+        let (result, path) = ended.unwrap_or_else(|_ended| (Err(self.closed()), Path::PATH_NONE));
+        if self.mode == ModeKind::Networked {
+            route.path = path;
+        }
+        let (payload, metadata) = result?;
+        let CallRoute { mode, path, reason } = route.clone();
+        Ok(HostAnswer { payload, metadata, mode, path, reason, trace: None })
     }
 
     fn register(&self, id: CallId) -> Result<WaitingCall<'_>, CallError> {
@@ -189,7 +195,7 @@ impl Connection {
         let mut calls = self.calls();
         calls.ended = true;
         for (_, waiting) in calls.waiting.drain() {
-            let _given_up = waiting.send(Err(error.clone()));
+            let _given_up = waiting.send((Err(error.clone()), Path::PATH_NONE));
         }
     }
 
@@ -224,8 +230,8 @@ impl Connection {
     fn hand_out(&self, answer: ReceivedAnswer) {
         let waiting = self.calls().waiting.remove(&answer.id);
         if let Some(waiting) = waiting {
-            let ReceivedAnswer { result, metadata, .. } = answer;
-            let _given_up = waiting.send(result.map(|payload| (payload, metadata)));
+            let ReceivedAnswer { result, metadata, path, .. } = answer;
+            let _given_up = waiting.send((result.map(|payload| (payload, metadata)), path));
         }
     }
 }
@@ -234,7 +240,7 @@ impl Connection {
 struct WaitingCall<'a> {
     connection: &'a Connection,
     id: CallId,
-    answer: oneshot::Receiver<CallResult>,
+    answer: oneshot::Receiver<CallEnd>,
 }
 
 impl Drop for WaitingCall<'_> {

@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::metrics::snapshot::FunctionKey;
 use cwasi_dispatcher::edges::{ABANDONED, EMIT, EMIT_REASON, EdgeCounters, EndedCall, NO_ROUTE};
 use cwasi_modes::{CallError, ModeKind};
+use cwasi_wire::envelope::Path;
 
 /// Most functions of one caller that have counts.
 const FOUND_MAX: usize = 512;
@@ -42,7 +43,13 @@ struct Current {
 }
 
 /// How a call moved its data, and why so.
-pub(super) type CallRoute = (ModeKind, Arc<str>);
+#[derive(Clone, Debug)]
+pub(super) struct CallRoute {
+    pub mode: ModeKind,
+    /// How it went to another host, as far as its shim has said.
+    pub path: Path,
+    pub reason: Arc<str>,
+}
 
 /// A call that ends when this is dropped: as abandoned, unless it was given another end.
 #[derive(Debug)]
@@ -188,15 +195,16 @@ impl Drop for OpenCall<'_> {
         let Some(counts) = self.counts else { return };
         let was_found =
             self.route.is_some() || self.refused || (self.is_emit && self.response_bytes.is_ok());
-        let (mode, reason) = match &self.route {
-            _ if self.is_emit => (EMIT, EMIT_REASON),
-            Some((mode, reason)) => (mode.name(), &**reason),
-            None => (NO_ROUTE, ""),
+        let (mode, path, reason) = match &self.route {
+            _ if self.is_emit => (EMIT, "", EMIT_REASON),
+            Some(CallRoute { mode, path, reason }) => (mode.name(), path.text(), &**reason),
+            None => (NO_ROUTE, "", ""),
         };
         let call = EndedCall {
             module: None,
             callee: self.callee,
             mode,
+            path,
             reason,
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
@@ -216,6 +224,10 @@ mod tests {
     use cwasi_modes::causes::Unavailable;
     use cwasi_wire::envelope::{CallStatus, Detail};
 
+    fn near() -> CallRoute {
+        CallRoute { mode: ModeKind::Local, path: Path::PATH_NONE, reason: "near".into() }
+    }
+
     fn counts(state: &std::path::Path) -> Arc<CallCounts> {
         let caller = FunctionKey { function: "gateway".into(), ..FunctionKey::default() };
         CallCounts::of_process(HostGroup::start(state).unwrap(), caller)
@@ -234,7 +246,7 @@ mod tests {
         let lost = || CallError::Timeout { target: "f".into() };
         let call = |callee: &str, has_route: bool, ended: Option<Result<u64, &CallError>>| {
             let mut open = OpenCall::begin(Some(&counts), callee, 3);
-            open.route = has_route.then(|| (ModeKind::Local, Arc::from("near")));
+            open.route = has_route.then(near);
             if let Some(ended) = ended {
                 open.end(ended);
             }
@@ -276,8 +288,7 @@ mod tests {
         let counts = counts(dir.path());
         for number in 0..FOUND_MAX + 9 {
             let name = number.to_string();
-            OpenCall::begin(Some(&counts), &name, 3).route =
-                Some((ModeKind::Local, Arc::from("near")));
+            OpenCall::begin(Some(&counts), &name, 3).route = Some(near());
         }
         counts.end();
         assert_eq!(edges(dir.path()).len(), FOUND_MAX);

@@ -33,7 +33,7 @@ use cwasi_modes::{CallError, ModeKind, Payload};
 use cwasi_networked::link::LinkError;
 use cwasi_sys::random::bytes16;
 use cwasi_wire::control::ModeHint;
-use cwasi_wire::envelope::{Metadata, Request};
+use cwasi_wire::envelope::{Metadata, Path, Request};
 use cwasi_wire::ids::{CallId, Identity};
 use cwasi_wire::remaining;
 use cwasi_wire::trace_headers::TraceHeaders;
@@ -121,6 +121,8 @@ pub struct HostAnswer {
     pub metadata: Vec<Metadata>,
     /// The mode that moved it.
     pub mode: ModeKind,
+    /// How it went to another host.
+    pub path: Path,
     pub reason: Arc<str>,
     /// Id of the trace, if it is recorded.
     pub trace: Option<String>,
@@ -338,7 +340,7 @@ impl HostCaller {
         loop {
             let callee = self.inner.callees.of(call.target)?;
             let connection = callee.connection(&self.inner, call.target, attempts.avoid()).await?;
-            *route = Some(connection.route());
+            let route = route.insert(connection.route());
             let left = call.deadline.saturating_duration_since(Instant::now());
             let request = Request {
                 call_id: id.0.to_vec(),
@@ -351,7 +353,7 @@ impl HostCaller {
                 attempt: attempts.number(),
                 ..Request::default()
             };
-            match connection.call(id, &request, &call.payload).await {
+            match connection.call(id, &request, &call.payload, route).await {
                 Err(error) if attempts.repeat_after(&error) => {
                     callee.retire(&connection);
                     attempts.avoid_also(Some(connection.instance.clone()));

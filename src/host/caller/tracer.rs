@@ -148,11 +148,15 @@ pub(super) fn ended<'a>(
     route: Option<&'a CallRoute>,
     ended: &Result<HostAnswer, CallError>,
 ) -> SpanEnd<'a> {
-    let (mode, reason) = route.map_or(("", ""), |(mode, reason)| (mode.name(), &**reason));
+    let (mode, path, reason) = route.map_or(("", "", ""), |route| {
+        let CallRoute { mode, path, reason } = route;
+        (mode.name(), path.text(), &**reason)
+    });
     let end = SpanEnd {
         kind: SpanKind::Client,
         peer: target,
         mode,
+        path,
         reason,
         request_bytes,
         ..SpanEnd::default()

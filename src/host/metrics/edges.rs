@@ -13,6 +13,7 @@ use hdrhistogram::Histogram;
 use super::snapshot::{BUCKETS, EdgeCounts, EdgeKey, EdgeSnapshot, FunctionKey, bucket};
 use cwasi_dispatcher::edges::{ABANDONED, LATENCY_MAX_NS, histogram};
 use cwasi_wire::control::EdgeReport;
+use cwasi_wire::envelope::Path;
 
 /// Most edges of one group. Further ones are not counted, which is logged once.
 const EDGES_MAX: usize = 512;
@@ -86,8 +87,8 @@ fn edge_key(caller: &FunctionKey, report: &EdgeReport) -> EdgeKey {
     let scope = if pod_namespace.is_empty() { &namespace } else { &pod_namespace };
     let own = report.callee.rsplit_once('/').filter(|(named, _)| named == scope);
     let callee = shortened(own.map_or(&*report.callee, |(_, function)| function));
-    let mode = shortened(&report.mode);
-    EdgeKey { namespace, pod_namespace, workflow, caller, callee, mode }
+    let (mode, path) = (shortened(&report.mode), Path::known(&report.path).to_owned());
+    EdgeKey { namespace, pod_namespace, workflow, caller, callee, mode, path }
 }
 
 impl Totals {
@@ -152,6 +153,7 @@ mod tests {
             module: String::new(),
             callee: callee.into(),
             mode: "local".into(),
+            path: String::new(),
             reason: "callee on this host".into(),
             calls,
             errors: BTreeMap::from([("timeout".to_owned(), 1)]),
@@ -192,6 +194,19 @@ mod tests {
         let calls: Vec<_> =
             lines.iter().map(|line| (line.key.callee.as_str(), line.counts.calls)).collect();
         assert_eq!(calls, [("b", 2), ("m/b", 1), ("b", 2), ("m/b", 1)]);
+    }
+
+    #[test]
+    fn paths_are_counted_apart_and_others_are_none() {
+        let mut table = EdgeTable::default();
+        for (path, calls) in [("direct", 1), ("redis", 2), ("direct", 4), ("pigeon", 8)] {
+            let mode = "networked".to_owned();
+            table.add(&caller(), EdgeReport { mode, path: path.into(), ..report("b", calls, 1) });
+        }
+        let lines = table.changed().unwrap();
+        let calls: Vec<_> =
+            lines.iter().map(|line| (line.key.path.as_str(), line.counts.calls)).collect();
+        assert_eq!(calls, [("", 8), ("direct", 5), ("redis", 2)]);
     }
 
     #[test]

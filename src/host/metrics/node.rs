@@ -83,7 +83,8 @@ impl NodeMetrics {
         for EdgeSnapshot { mut key, counts, .. } in edges {
             if self.edges.len() >= EDGES_MAX && !self.edges.contains_key(&key) {
                 let (caller, callee) = (OTHERS.to_owned(), OTHERS.to_owned());
-                key = EdgeKey { caller, callee, mode: key.mode, ..EdgeKey::default() };
+                let EdgeKey { mode, path, .. } = key;
+                key = EdgeKey { caller, callee, mode, path, ..EdgeKey::default() };
             }
             self.edges.entry(key).or_default().add(&counts);
         }

@@ -37,7 +37,7 @@ pub struct FunctionKey {
     pub function: String,
 }
 
-/// The calls from one function to another one in one mode.
+/// The calls from one function to another one in one mode, on one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EdgeKey {
     /// containerd namespace of the caller.
@@ -52,6 +52,18 @@ pub struct EdgeKey {
     pub callee: String,
     /// `embedded`, `local`, `networked`, `emit`, or `none` for calls without a route.
     pub mode: String,
+    /// Of `networked`: `direct` or `redis`, or empty when no instance was tried; empty for all others.
+    #[serde(default)]
+    pub path: String,
+}
+
+impl EdgeKey {
+    /// Mode and path for people.
+    #[must_use]
+    pub fn mode_and_path(&self) -> String {
+        let separator = if self.path.is_empty() { "" } else { "/" };
+        format!("{}{separator}{}", self.mode, self.path)
+    }
 }
 
 /// What is counted for an edge. All of it only grows.

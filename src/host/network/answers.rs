@@ -19,7 +19,7 @@ use cwasi_modes::local::send_queue::{SendLimits, SendQueue};
 use cwasi_modes::local::{error_answer, found_no_room, send_as_is};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::seqpacket;
-use cwasi_wire::envelope::{CallStatus, Response};
+use cwasi_wire::envelope::{CallStatus, Path, Response};
 use cwasi_wire::ids::CallId;
 
 /// Divisor of the daemon's descriptor limit: the share for queued answers, as in a sandbox init.
@@ -88,12 +88,12 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers one call. If the connection is full, queues the answer until `deadline`.
+    /// Answers one call, and says how it went. If the connection is full, queues the answer until `deadline`.
     pub fn send(
         &self,
         to: &Arc<WorkerConnection>,
         id: CallId,
-        ended: Result<CallResponse, CallError>,
+        (ended, path): (Result<CallResponse, CallError>, Path),
         deadline: Instant,
     ) {
         let (status, payload) = match ended {
@@ -102,7 +102,7 @@ impl Answers {
             }
             Err(error) => error_answer(&error),
         };
-        let response = Response::of(id, status);
+        let response = Response { path: path.into(), ..Response::of(id, status) };
         let now = Some(Deadline::PASSED);
         let sent = send_as_is(to.as_fd(), &response, payload.outgoing(), &[], now);
         if !found_no_room(&sent) {
@@ -193,7 +193,8 @@ mod tests {
         for _ in 0..count {
             let payload = Payload::Inline(vec![7; LEN]);
             let answered = CallResponse { payload, metadata: Vec::new() };
-            answers.send(to, CallId([1; 16]), Ok(answered), Instant::now() + PATIENCE);
+            let ended = (Ok(answered), Path::PATH_DIRECT);
+            answers.send(to, CallId([1; 16]), ended, Instant::now() + PATIENCE);
         }
     }
 

@@ -20,7 +20,7 @@ use cwasi_modes::causes::Unreached;
 use cwasi_modes::local::{LocalError, ReceivedFrame, open_frame};
 use cwasi_sys::seqpacket;
 use cwasi_wire::control::ModeHint;
-use cwasi_wire::envelope::Request;
+use cwasi_wire::envelope::{Path, Request};
 use cwasi_wire::frame::FRAME_MAX;
 use cwasi_wire::ids::{CallId, Identity};
 
@@ -140,8 +140,8 @@ impl Bridge {
         let Some(id) = opened.envelope.id() else { return false };
         let call = outgoing(id, opened, &self.connection.caller);
         if self.connection.caller.has_moved(&self.network.inner.registry) {
-            let error = call.unreachable(Unreached::Moved);
-            self.network.inner.answers.send(&self.connection, id, Err(error), call.deadline);
+            let ended = (Err(call.unreachable(Unreached::Moved)), Path::PATH_NONE);
+            self.network.inner.answers.send(&self.connection, id, ended, call.deadline);
             return true;
         }
         let (network, connection) = (self.network.clone(), Arc::clone(&self.connection));

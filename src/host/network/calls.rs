@@ -18,6 +18,7 @@ use cwasi_coordinator::selection::may_call;
 use cwasi_modes::CallError;
 use cwasi_modes::causes::Unreached;
 use cwasi_networked::{Backoff, NetworkError, RedisSession, demand};
+use cwasi_wire::envelope::Path;
 use cwasi_wire::network::Location;
 
 /// Most tries of one call, pauses included.
@@ -58,6 +59,8 @@ struct InstanceSearch {
     unreached: bool,
     /// End of the wait for Redis; set at the first wait.
     patience: Option<Instant>,
+    /// That of the last try.
+    path: Path,
 }
 
 impl InstanceSearch {
@@ -82,27 +85,36 @@ impl InstanceSearch {
 }
 
 impl Network {
-    /// Runs one call to its end.
-    ///
-    /// # Errors
-    /// One [`CallError`]; [`CallError::Unreachable`] only if no instance has run or will run the call.
+    /// Runs one call to its end: one [`CallError`], or its response; [`CallError::Unreachable`] only if no instance has
+    /// run or will run the call. Returns the path of the last try, too.
     pub async fn call(
         &self,
         caller: &BridgeCaller,
         call: &OutgoingCall,
-    ) -> Result<CallResponse, CallError> {
+    ) -> (Result<CallResponse, CallError>, Path) {
         let mut search = InstanceSearch {
             tried: Vec::new(),
             unreached: false,
             backoff: Backoff::new(PAUSE_MIN, PAUSE_MAX),
             patience: None,
+            path: Path::PATH_NONE,
         };
+        (self.search(caller, call, &mut search).await, search.path)
+    }
+
+    /// Tries instances until one of them may have run the call.
+    async fn search(
+        &self,
+        caller: &BridgeCaller,
+        call: &OutgoingCall,
+        search: &mut InstanceSearch,
+    ) -> Result<CallResponse, CallError> {
         let mut last = None;
         for _ in 0..TRIES_MAX {
             if Instant::now() >= call.deadline {
                 return Err(call.timeout());
             }
-            match self.step(caller, call, &mut search).await {
+            match self.step(caller, call, search).await {
                 Step::Ended(ended) => return ended,
                 Step::Next(error) => last = Some(error),
                 Step::Later(error) => {
@@ -142,7 +154,8 @@ impl Network {
             let what = format!("payload for {}", call.target);
             return Step::Ended(Err(CallError::too_large(&what, length, location.max_payload)));
         }
-        let outcome = match self.try_at(session.as_ref(), caller, call, &location).await {
+        let path = &mut search.path;
+        let outcome = match self.try_at(session.as_ref(), caller, call, &location, path).await {
             Ok(outcome) => outcome,
             Err(step) => return step,
         };
@@ -164,7 +177,8 @@ impl Network {
         }
     }
 
-    /// The session with Redis; `None` while it is away, if the callee's instances are reached without it.
+    /// The session with Redis; `None` while it is away, if the callee's instances are reached without it, and on a node
+    /// without Redis.
     async fn session_for(
         &self,
         call: &OutgoingCall,
@@ -173,7 +187,7 @@ impl Network {
         if let Ok(session) = self.inner.link.session_now() {
             return Ok(Some(session));
         }
-        if self.inner.known_directly(&call.callee).is_some() {
+        if self.inner.peers().is_some() || self.inner.known_directly(&call.callee).is_some() {
             return Ok(None);
         }
         let until = search.patience.unwrap_or_else(|| Instant::now() + PATIENCE);
@@ -187,11 +201,15 @@ impl Network {
         caller: &BridgeCaller,
         call: &OutgoingCall,
         location: &Location,
+        path: &mut Path,
     ) -> Result<TryOutcome, Step> {
         let mut why = None;
         if let Some(direct) = self.inner.direct_to(location) {
             match self.try_direct(direct, caller, call, location).await {
-                DirectEnd::Tried(outcome) => return Ok(outcome),
+                DirectEnd::Tried(outcome) => {
+                    *path = Path::PATH_DIRECT;
+                    return Ok(outcome);
+                }
                 DirectEnd::NoConnection(error) => why = Some(error),
             }
         }
@@ -200,6 +218,7 @@ impl Network {
             let error = why.map_or_else(|| self.no_path(location), |why| why.to_string());
             return Ok(TryOutcome::NotAccepted(Retry::Elsewhere, call.unsent(error)));
         };
+        *path = Path::PATH_REDIS;
         let sending = TryPayload::begin(&self.inner, session, call);
         let sending = match timeout_at(call.deadline, sending).await {
             Ok(Ok(sending)) => sending,
@@ -226,11 +245,20 @@ impl Network {
     ) -> Result<Candidate, NetworkError> {
         let routes = &self.inner.routes;
         let known = || self.inner.known_directly(&caller.callee);
-        let listed = match session {
-            Some(session) => match routes.wait_for(session, &caller.callee, call.deadline).await {
-                Err(error) => known().ok_or(error)?,
-                listed => listed?,
-            },
+        let may_serve = |location: &Location| {
+            !search.tried.contains(&location.instance)
+                && (!caller.http || location.http)
+                && may_call(&caller.identity, &caller.callee, &location.allow)
+        };
+        let directory = session.map(|it| self.inner.redis(it)).or_else(|| self.inner.peers());
+        let listed = match &directory {
+            Some(directory) => {
+                let usable = |it: &Location| self.inner.is_reached_directly(it) && may_serve(it);
+                match routes.listed(directory, &caller.callee, call.deadline, usable).await {
+                    Err(error) => known().ok_or(error)?,
+                    listed => listed?,
+                }
+            }
             None => known().unwrap_or(FunctionLocations::Never),
         };
         let on_demand = |session: &RedisSession| Candidate::OnDemand(Box::new(session.clone()));
@@ -243,11 +271,7 @@ impl Network {
                 return Ok(Candidate::None);
             }
         };
-        locations.retain(|location| {
-            !search.tried.contains(&location.instance)
-                && (!caller.http || location.http)
-                && may_call(&caller.identity, &caller.callee, &location.allow)
-        });
+        locations.retain(may_serve);
         if locations.is_empty() {
             // The last instance ends, and its location is still believed: the next one is started for the call.
             let Some(session) = session.filter(|_| search.unreached) else {
@@ -271,11 +295,12 @@ impl Network {
         tried: &[String],
     ) -> Step {
         let _held = self.inner.held.begin(&call.callee);
+        let directory = self.inner.redis(session);
         loop {
             if caller.has_moved(&self.inner.registry) {
                 return Step::Ended(Err(call.unreachable(Unreached::Moved)));
             }
-            match self.inner.routes.of(session, &call.callee).await {
+            match self.inner.routes.of(&directory, &call.callee).await {
                 Ok(FunctionLocations::OnDemand(_)) => {}
                 Ok(FunctionLocations::At(locations))
                     if locations.iter().all(|it| tried.contains(&it.instance)) => {}

@@ -9,7 +9,8 @@
 //! - [`outgoing`]: one outgoing call; [`calls`]: its instances and its end.
 //! - [`tries`]: one publication of it, and the answer.
 //! - [`sending`]: its payload.
-//! - [`routes`]: cached locations of callees.
+//! - [`directory`]: who knows the locations of callees: Redis, or other nodes without it.
+//! - [`routes`]: cached locations of callees; [`refresh`]: their look-ups in the background.
 //! - [`replicas`]: announces this daemon's own instances.
 //! - [`direct`]: direct connections to other shims, without Redis.
 //! - [`demand`]: reports held calls and running ones, for functions that are started on demand.
@@ -26,11 +27,13 @@ mod channels;
 mod deliver;
 mod demand;
 mod direct;
+mod directory;
 mod entries;
 mod events;
 mod instance;
 mod outgoing;
 mod pending;
+mod refresh;
 mod replicas;
 mod reply;
 mod routes;
@@ -47,9 +50,10 @@ use tokio::time::Instant;
 
 use answers::Answers;
 pub use bridge::BridgeCaller;
+pub use cwasi_direct::peers::PeerError;
 use demand::{HeldCalls, Occupied};
 use direct::Direct;
-pub use direct::DirectSettings;
+pub use direct::{DirectSettings, link_entry};
 pub use events::ATTEMPTS_MAX;
 pub use outgoing::{CallResponse, OutgoingCall};
 use pending::{IncomingCalls, PendingTries};
@@ -97,7 +101,7 @@ pub struct Network {
 struct Inner {
     link: RedisLink,
     /// `None` = all calls go over Redis.
-    direct: Option<Direct>,
+    direct: Option<Arc<Direct>>,
     claims: Claims,
     registry: Registry,
     node: String,
@@ -126,11 +130,23 @@ impl Network {
     /// # Errors
     /// When the configuration is invalid. A Redis that is away is no error.
     pub fn start(config: &NodeConfig, registry: &Registry) -> Result<Option<Self>, LinkError> {
-        let Some(url) = &config.redis_url else { return Ok(None) };
-        let target = RedisTarget { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
-        let direct = DirectSettings::of_node(config, &target);
         let node = node_name(&config.node);
+        let Some(url) = &config.redis_url else {
+            let peers = !config.link_peers.is_empty();
+            let direct = peers.then(|| DirectSettings::of_node(config, None)).flatten();
+            return Ok(direct.map(|direct| Self::among_peers(&node, registry, direct)));
+        };
+        let target = RedisTarget { url: url.reveal().to_owned(), ca: config.redis_ca.clone() };
+        let direct = DirectSettings::of_node(config, Some(&target));
         Self::connect(&target, &node, registry, &config.messages, direct).map(Some)
+    }
+
+    /// A network of a node without Redis: the nodes of `direct` are its directory.
+    #[must_use]
+    pub fn among_peers(node: &str, registry: &Registry, direct: DirectSettings) -> Self {
+        let shim = new_shim();
+        let link = RedisLink::none(&reply_channel(&shim));
+        Self::over(link, (node, &shim), registry, &MessagesConfig::default(), Some(direct))
     }
 
     /// A network of a node with this name; `direct` = how it takes and makes direct connections, if it does.
@@ -144,16 +160,26 @@ impl Network {
         messages: &MessagesConfig,
         direct: Option<DirectSettings>,
     ) -> Result<Self, LinkError> {
-        let shim = hex::encode(&bytes16()[..8]);
-        let replies = reply_channel(&shim);
-        let (link, listener) = RedisLink::start(target, &replies)?;
+        let shim = new_shim();
+        let link = RedisLink::start(target, &reply_channel(&shim))?;
+        Ok(Self::over(link, (node, &shim), registry, messages, direct))
+    }
+
+    fn over(
+        (link, listener): (RedisLink, Listener),
+        (node, shim): (&str, &str),
+        registry: &Registry,
+        messages: &MessagesConfig,
+        direct: Option<DirectSettings>,
+    ) -> Self {
+        let direct = direct.and_then(|settings| Direct::new(settings, shim));
         let inner = Inner {
             link,
-            direct: direct.and_then(|settings| Direct::new(settings, &shim)),
+            direct: direct.map(Arc::new),
             claims: Claims::default(),
             registry: registry.clone(),
             node: node.to_owned(),
-            replies,
+            replies: reply_channel(shim),
             pending: PendingTries::default(),
             answers: Answers::default(),
             incoming: IncomingCalls::default(),
@@ -174,7 +200,13 @@ impl Network {
         tokio::spawn(network.clone().receive_answers(listener));
         tokio::spawn(network.clone().report_held());
         tokio::spawn(network.clone().keep_link());
-        Ok(network)
+        network
+    }
+
+    /// False on a node whose directory are other nodes.
+    #[must_use]
+    pub fn has_redis(&self) -> bool {
+        self.inner.peers().is_none()
     }
 
     /// Counts and traces the messages of triggers into a daemon's files; `sample` is the share of traces.
@@ -185,18 +217,27 @@ impl Network {
     /// Locations of `callee`. Waits for instances that may be announced again.
     ///
     /// # Errors
-    /// When Redis is away.
+    /// When Redis is away, or a node in its place does not answer.
     pub async fn locations(&self, callee: &Identity) -> Result<FunctionLocations, NetworkError> {
         // Without Redis, what is known of instances that are reached directly counts on.
         let known = || self.inner.known_directly(callee);
-        if self.inner.link.session_now().is_err()
+        if self.has_redis()
+            && self.inner.link.session_now().is_err()
             && let Some(known) = known()
         {
             return Ok(known);
         }
         let found = async {
-            let session = self.inner.link.session(Instant::now() + LOOK_UP_MAX).await?;
-            self.inner.routes.wait_for(&session, callee, Instant::now() + VANISHED_MAX).await
+            let directory = match self.inner.peers() {
+                Some(peers) => peers,
+                None => {
+                    let until = Instant::now() + LOOK_UP_MAX;
+                    self.inner.redis(&self.inner.link.session(until).await?)
+                }
+            };
+            let until = Instant::now() + VANISHED_MAX;
+            let usable = |location: &Location| self.inner.is_reached_directly(location);
+            self.inner.routes.listed(&directory, callee, until, usable).await
         };
         found.await.or_else(|error| known().ok_or(error))
     }
@@ -282,6 +323,11 @@ impl Inner {
             }
         });
     }
+}
+
+/// A name that no other shim has: hexadecimal digits.
+fn new_shim() -> String {
+    hex::encode(&bytes16()[..8])
 }
 
 /// The configured name, or the host's.

@@ -139,6 +139,12 @@ impl Network {
         };
         let mut listener = self.inner.link.listen(&instance_channel(&record.instance)).await;
         let mut announced = Some(announced);
+        if !self.has_redis()
+            && let Some(announced) = announced.take()
+        {
+            // Other nodes ask.
+            let _waiting = announced.send(());
+        }
         let mut epoch = 0;
         let mut beat = interval(locations::HEARTBEAT);
         loop {

@@ -1,28 +1,39 @@
-//! Locations of callees from Redis, cached for a moment. Runs in the shim daemon.
+//! Locations of callees from the [`Directory`], cached for a moment. Runs in the shim daemon.
 //!
 //! An empty list does not prove that a function does not exist: Redis may have lost its data (`FLUSHALL`, a restart,
 //! a failover) or was away. Shims announce their instances again within [`ANNOUNCED_AGAIN`]. [`Routes::wait_for`]
 //! waits for that, and tells a vanished function from one that never existed, and from one that is started on demand.
+//!
+//! Redis may also hang. [`Routes::listed`] is for calls that can do without it: they go on with an old list while it is
+//! looked up again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::directory::Directory;
+use super::refresh::{Background, LookUp};
 use cwasi_networked::locations::{self, ANNOUNCED_AGAIN};
-use cwasi_networked::{NetworkError, RedisSession, demand};
+use cwasi_networked::{NetworkError, RedisSession};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 
 /// Lifetime of a list. New replicas get calls after at most this time; dead ones cost one refused try.
 const FRESH: Duration = Duration::from_secs(1);
+/// After this long, a look-up is worth a short wait: the locations were announced for less time than that.
+const OLD: Duration = locations::BELIEVED;
+/// Longest wait for the look-up of an old list that is usable.
+const OLD_MAX: Duration = Duration::from_millis(250);
 /// Lifetime of an empty list, and so the pause between two look-ups of waiting calls.
 const EMPTY_FRESH: Duration = Duration::from_millis(100);
 /// The same for a function that is started on demand, whose calls wait for its first instance.
 const ON_DEMAND_FRESH: Duration = Duration::from_millis(25);
 /// Time for which a function without instances counts as existing.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
+/// Epoch of a list that no call may use: no session has this number.
+const FORGOTTEN: u64 = 0;
 /// Most cached functions; beyond it the cache is cleared.
 const FUNCTIONS_MAX: usize = 1024;
 
@@ -49,12 +60,20 @@ struct List {
     vanished: Option<Instant>,
     /// Counter that spreads calls over the instances.
     turn: usize,
+    background: Background,
 }
 
 impl List {
     fn new(epoch: u64) -> Self {
-        let read = Instant::now();
-        Self { read, epoch, locations: Vec::new(), announcement: None, vanished: None, turn: 0 }
+        Self {
+            read: Instant::now(),
+            epoch,
+            locations: Vec::new(),
+            announcement: None,
+            vanished: None,
+            turn: 0,
+            background: Background::default(),
+        }
     }
 
     fn is_fresh(&self, epoch: u64) -> bool {
@@ -66,7 +85,7 @@ impl List {
         self.epoch == epoch && self.read.elapsed() < fresh
     }
 
-    /// Stores Redis's current list.
+    /// Stores the directory's current list.
     fn take(&mut self, locations: Vec<Location>) {
         if !locations.is_empty() {
             self.vanished = None;
@@ -91,9 +110,17 @@ impl List {
     }
 }
 
-#[derive(Debug, Default)]
+/// A list that is to be looked up again, and is usable until then.
+struct Stale {
+    usable: Vec<Location>,
+    look_up: LookUp,
+    patience: Duration,
+}
+
+/// Lists of locations; clones share them.
+#[derive(Clone, Debug, Default)]
 pub struct Routes {
-    lists: Mutex<HashMap<Identity, List>>,
+    lists: Arc<Mutex<HashMap<Identity, List>>>,
 }
 
 impl Routes {
@@ -102,22 +129,71 @@ impl Routes {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locations of `callee`. Waits, at most until `deadline`, while its instances may be announced again.
+    /// As [`Self::wait_for`], for a call that may go to any location that is `usable`: one that is reached without
+    /// Redis. While there are some, it does not wait for Redis, or only for a moment.
     ///
     /// # Errors
     /// When Redis does not answer.
+    pub async fn listed(
+        &self,
+        directory: &Directory,
+        callee: &Identity,
+        deadline: Instant,
+        usable: impl Fn(&Location) -> bool,
+    ) -> Result<FunctionLocations, NetworkError> {
+        if let Some(Stale { usable, look_up, patience }) = self.stale(directory, callee, usable)
+            && !look_up.ends_within(patience).await
+        {
+            return Ok(FunctionLocations::At(usable));
+        }
+        self.wait_for(directory, callee, deadline).await
+    }
+
+    /// The list if it is not fresh and has usable locations; its look-up has begun.
+    fn stale(
+        &self,
+        directory: &Directory,
+        callee: &Identity,
+        usable: impl Fn(&Location) -> bool,
+    ) -> Option<Stale> {
+        let mut lists = self.lists();
+        let list = lists.get_mut(callee)?;
+        if list.is_fresh(directory.epoch()) || list.epoch == FORGOTTEN {
+            return None;
+        }
+        let usable: Vec<_> = list.locations.iter().filter(|it| usable(it)).cloned().collect();
+        if usable.is_empty() {
+            return None;
+        }
+        let patience = if list.read.elapsed() < OLD { Duration::ZERO } else { OLD_MAX };
+        let (routes, directory, callee) = (self.clone(), directory.clone(), callee.clone());
+        let look_up = list.background.begin(async move {
+            tokio::select! {
+                listed = routes.of(&directory, &callee) => if let Err(error) = listed {
+                    tracing::debug!(%callee, %error, "its locations are not looked up");
+                },
+                () = directory.ended() => {}
+            }
+        });
+        Some(Stale { usable, look_up, patience })
+    }
+
+    /// Locations of `callee`. Waits, at most until `deadline`, while its instances may be announced again.
+    ///
+    /// # Errors
+    /// When the directory does not answer.
     pub async fn wait_for(
         &self,
-        session: &RedisSession,
+        directory: &Directory,
         callee: &Identity,
         deadline: Instant,
     ) -> Result<FunctionLocations, NetworkError> {
         loop {
-            let listed = self.of(session, callee).await?;
+            let listed = self.of(directory, callee).await?;
             let left = match &listed {
                 FunctionLocations::At(_) | FunctionLocations::OnDemand(_) => return Ok(listed),
                 FunctionLocations::Vanished(since) => ANNOUNCED_AGAIN.saturating_sub(*since),
-                FunctionLocations::Never => returning(session).await?,
+                FunctionLocations::Never => directory.returning().await?,
             };
             if left.is_zero() || Instant::now() >= deadline {
                 return Ok(listed);
@@ -129,36 +205,37 @@ impl Routes {
     /// Locations of `callee`, at most [`FRESH`] old.
     pub(super) async fn of(
         &self,
-        session: &RedisSession,
+        directory: &Directory,
         callee: &Identity,
     ) -> Result<FunctionLocations, NetworkError> {
+        let epoch = directory.epoch();
         {
             let mut lists = self.lists();
             match lists.get_mut(callee) {
-                Some(list) if list.is_fresh(session.epoch) => return Ok(list.listed()),
+                Some(list) if list.is_fresh(epoch) => return Ok(list.listed()),
                 // Other waiting calls need not ask, too.
                 Some(list) if list.locations.is_empty() => list.read = Instant::now(),
                 _ => {}
             }
         }
         let read = Instant::now();
-        let locations = locations::look_up(session, callee).await?;
+        let locations = directory.look_up(callee).await?;
         let announcement = match &locations[..] {
-            [] => demand::look_up(session, callee).await?,
+            [] => directory.announcement(callee).await?,
             _ => None,
         };
         let mut lists = self.lists();
         if lists.len() >= FUNCTIONS_MAX && !lists.contains_key(callee) {
             lists.clear();
         }
-        let list = lists.entry(callee.clone()).or_insert_with(|| List::new(session.epoch));
-        (list.read, list.epoch) = (read, session.epoch);
+        let list = lists.entry(callee.clone()).or_insert_with(|| List::new(epoch));
+        (list.read, list.epoch) = (read, epoch);
         list.take(locations);
         list.announcement = announcement;
         Ok(list.listed())
     }
 
-    /// The list as Redis last gave it, however old it is.
+    /// The list as the directory last gave it, however old it is.
     pub fn last_known(&self, callee: &Identity) -> Option<Vec<Location>> {
         self.lists().get(callee).map(|list| list.locations.clone())
     }
@@ -188,16 +265,7 @@ impl Routes {
     /// Looks the callee up again next time.
     pub fn forget(&self, callee: &Identity) {
         if let Some(list) = self.lists().get_mut(callee) {
-            // No session has this number.
-            list.epoch = 0;
+            list.epoch = FORGOTTEN;
         }
     }
-}
-
-/// Remaining time in which shims may announce their instances again: this shim has just reconnected, so others may,
-/// too, or Redis lost its data.
-async fn returning(session: &RedisSession) -> Result<Duration, NetworkError> {
-    let back = if session.is_first() { Duration::MAX } else { session.since.elapsed() };
-    let since = back.min(locations::age(session).await?);
-    Ok(ANNOUNCED_AGAIN.saturating_sub(since))
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::calls::{PATIENCE, PAUSE_MAX, PAUSE_MIN};
 use super::{BridgeCaller, Network};
 use cwasi_coordinator::selection::{may_call, refusal};
-use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::causes::{Break, Unavailable, Unreached};
 use cwasi_modes::{CallError, Payload, TooLarge};
 use cwasi_networked::streams::Message;
 use cwasi_networked::{Backoff, NetworkError, RedisSession};
@@ -38,6 +38,9 @@ impl Network {
         payload: Payload,
         deadline: Instant,
     ) -> Result<(), CallError> {
+        if !self.has_redis() {
+            return Err(Unavailable::NoRedis.into());
+        }
         let node = &self.inner.node;
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
         let event = Event {

@@ -64,6 +64,7 @@ impl OpenMessage<'_> {
             module: None,
             callee,
             mode: EMIT,
+            path: "",
             reason: EMIT_REASON,
             request_bytes: length,
             response_bytes: ended.map(|()| 0).map_err(|error| error.errno().name()),

@@ -59,7 +59,8 @@ fn span(recorded: &RecordedSpan) -> OtlpSpan {
     let texts =
         [("cwasi.peer", &span.peer), ("cwasi.module", &span.module), ("cwasi.mode", &span.mode)];
     let mut attributes = attributes(texts);
-    attributes.extend(self::attributes([("cwasi.mode.reason", &span.reason)]));
+    let chosen = [("cwasi.mode.reason", &span.reason), ("cwasi.path", &span.path)];
+    attributes.extend(self::attributes(chosen));
     let numbers = [
         ("cwasi.request.bytes", span.request_bytes),
         ("cwasi.response.bytes", span.response_bytes),

@@ -1,6 +1,7 @@
 //! Checks the spans that sandboxes report: their moments, and the lengths of their texts.
 
 use cwasi_modes::ModeKind;
+use cwasi_wire::envelope::Path;
 use cwasi_wire::trace::{PHASES_MAX, Phase, SPAN_TEXT_MAX, Span};
 use cwasi_wire::trace_headers;
 
@@ -36,6 +37,7 @@ pub(super) fn checked(span: Span, now: u64, epoch: u64) -> Option<Span> {
     Some(Span {
         phases: phases.collect(),
         mode: mode.map_or_else(String::new, |mode| mode.name().to_owned()),
+        path: Path::known(&span.path).to_owned(),
         module: shortened(span.module),
         peer: shortened(span.peer),
         reason: shortened(span.reason),
@@ -69,12 +71,14 @@ mod tests {
         let hostile = Span {
             peer: "é".repeat(10_000),
             mode: "fast".into(),
+            path: "pigeon".into(),
             tracestate: "a=1,".repeat(10_000),
             phases: vec![Phase { end_ns: u64::MAX, ..phase }, phase, phase, phase, phase, phase],
             ..at(now - 9, now)
         };
         let span = checked(hostile, now, epoch).unwrap();
-        assert!(span.peer.len() <= SPAN_TEXT_MAX && span.mode.is_empty());
+        assert!(span.peer.len() <= SPAN_TEXT_MAX);
+        assert_eq!((span.mode.as_str(), span.path.as_str()), ("", ""));
         assert!(span.tracestate.len() <= TRACESTATE_MAX);
         assert_eq!(span.phases.len(), PHASES_MAX);
         assert_eq!(span.phases[0].start_ns, now - 3 + epoch);

@@ -31,6 +31,10 @@ pub enum Kind {
     Ready = 4,
     /// In its place: why it takes no calls, as text.
     Refusal = 5,
+    /// A [`cwasi_wire::network::Question`].
+    Question = 6,
+    /// A [`cwasi_wire::network::LocationList`].
+    Locations = 7,
 }
 
 /// Why a connection cannot go on.
@@ -62,6 +66,8 @@ fn parse_head(head: [u8; HEAD]) -> Result<(Kind, usize), ConnectionError> {
         3 => Some(Kind::Answer),
         4 => Some(Kind::Ready),
         5 => Some(Kind::Refusal),
+        6 => Some(Kind::Question),
+        7 => Some(Kind::Locations),
         _ => None,
     };
     let len = usize::try_from(length).unwrap_or(usize::MAX);

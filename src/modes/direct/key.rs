@@ -17,6 +17,9 @@ use cwasi_sys::random::bytes16;
 /// Its file in the state directory: PKCS #8 (RFC 5958), DER.
 const KEY_FILE: &str = "link.key";
 
+/// What comes before the 32 bytes of an Ed25519 key in its `SubjectPublicKeyInfo` (RFC 8410).
+const ED25519: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+
 /// The node's key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -46,20 +49,27 @@ impl NodeKey {
     /// # Errors
     /// When the file cannot be read or written, or is no key.
     pub fn of_node(state_dir: &Path) -> Result<Self, KeyError> {
-        let path = state_dir.join(KEY_FILE);
+        Self::in_file(&state_dir.join(KEY_FILE))
+    }
+
+    /// The key in this file; the first process makes it.
+    ///
+    /// # Errors
+    /// As [`Self::of_node`].
+    pub fn in_file(path: &Path) -> Result<Self, KeyError> {
         let failed = |operation| {
-            let path = path.clone();
+            let path = path.to_owned();
             move |source| KeyError::File { path, operation, source }
         };
-        let bytes = match fs::read(&path) {
+        let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make(&path)?;
-                fs::read(&path).map_err(failed("reading"))?
+                make(path)?;
+                fs::read(path).map_err(failed("reading"))?
             }
             Err(error) => return Err(failed("reading")(error)),
         };
-        Self::of_bytes(bytes).ok_or(KeyError::Invalid { path })
+        Self::of_bytes(bytes).ok_or_else(|| KeyError::Invalid { path: path.to_owned() })
     }
 
     /// A key that lives as long as this value.
@@ -83,9 +93,21 @@ impl NodeKey {
         &self.public
     }
 
+    /// Its 32 bytes.
+    #[must_use]
+    pub fn raw(&self) -> &[u8] {
+        self.public.strip_prefix(&ED25519).unwrap_or_default()
+    }
+
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
+}
+
+/// The public key with these 32 bytes, as [`NodeKey::public`] has it.
+#[must_use]
+pub fn public_of(raw: &[u8; 32]) -> Vec<u8> {
+    [&ED25519[..], raw].concat()
 }
 
 fn generate() -> Result<Vec<u8>, KeyError> {
@@ -132,6 +154,12 @@ mod tests {
         let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap()).collect();
         assert_eq!(names.len(), 1, "{names:?}");
         assert_eq!(names[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_public_key_is_known_by_its_32_bytes() {
+        let key = NodeKey::fresh().unwrap();
+        assert_eq!(public_of(key.raw().try_into().unwrap()), key.public());
     }
 
     #[test]

@@ -12,13 +12,16 @@
 //! - [`exchange`]: one call as its caller's shim sees it; [`decisions`]: which calls this shim has accepted. Both
 //!   without clock and sockets.
 //!
-//! A connection begins with TLS 1.3 (protocol [`tls::PROTOCOL`], server name `<shim>.cwasi`). Then messages follow,
-//! each with a head of 8 bytes ([`connection::Kind`], three zeros, length), and after it the payload that it announces:
+//! A connection begins with TLS 1.3 (protocol [`tls::PROTOCOL`], server name `<shim>.cwasi`, or [`tls::ANY_SHIM`] in
+//! place of the shim). Then messages follow, each with a head of 8 bytes ([`connection::Kind`], three zeros, length),
+//! and after it the payload that it announces:
 //!
 //! | from | message |
 //! |---|---|
 //! | caller's shim | a call ([`cwasi_wire::network::Call`]), or the id of a call that it gives up |
-//! | callee's shim | first that it is ready; then answers ([`cwasi_wire::network::Answer`]); at last why it takes no calls |
+//! | | which instances of a function there are ([`cwasi_wire::network::Question`]) |
+//! | callee's shim | first that it is ready; at last why it takes no calls |
+//! | | answers ([`cwasi_wire::network::Answer`], [`cwasi_wire::network::LocationList`]) |
 
 pub mod connection;
 pub mod decisions;

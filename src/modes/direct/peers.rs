@@ -1,7 +1,7 @@
 //! Connections to the shims of other hosts: made when a call needs one, kept for the next call.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::client::TlsStream;
 
 use super::connection::{Kind, read_message};
-use super::tls::{HANDSHAKE_MAX, Tls};
+use super::tls::{ANY_SHIM, HANDSHAKE_MAX, Tls};
 use cwasi_wire::network::Link;
 
 /// Most connections to one shim, and so calls to it at a time.
@@ -44,6 +44,9 @@ const UNACKNOWLEDGED_MS: u32 = 4000;
 pub enum PeerError {
     #[error("{address} does not answer: {reason}")]
     Address { address: String, reason: String },
+    /// The machine answers, and no shim of it listens.
+    #[error("{address} does not answer: {reason}")]
+    Closed { address: String, reason: String },
     /// Its node answers.
     #[error("the shim behind {address} does not answer: {reason}")]
     Shim { address: String, reason: String },
@@ -86,6 +89,11 @@ pub struct Peers {
     avoided: Mutex<HashMap<String, Avoided>>,
 }
 
+/// A shim's name among all: [`ANY_SHIM`] is one of each node.
+fn name(link: &Link) -> String {
+    format!("{} behind {}", link.shim, link.address)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Single insertions and removals: a panic elsewhere leaves it consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -101,7 +109,8 @@ impl Peers {
     #[must_use]
     pub fn avoids(&self, link: &Link) -> Option<PeerError> {
         let avoided = lock(&self.avoided);
-        let found = [&link.address, &link.shim].into_iter().filter_map(|it| avoided.get(it));
+        let names = [link.address.clone(), name(link)];
+        let found = names.iter().filter_map(|it| avoided.get(it));
         found.filter(|it| it.until > Instant::now()).map(|it| it.error.clone()).next()
     }
 
@@ -117,7 +126,7 @@ impl Peers {
         waits: bool,
     ) -> Result<Lease, PeerError> {
         let busy = || PeerError::Busy { address: link.address.clone() };
-        let places = Arc::clone(&lock(&self.shims).entry(link.shim.clone()).or_default().places);
+        let places = Arc::clone(&lock(&self.shims).entry(name(link)).or_default().places);
         let place = match Arc::clone(&places).try_acquire_owned() {
             Err(_all_taken) if waits => {
                 let place = timeout_at(deadline, places.acquire_owned()).await;
@@ -125,7 +134,7 @@ impl Peers {
             }
             place => place.map_err(|_all_taken| busy())?,
         };
-        if let Some(stream) = self.kept(&link.shim) {
+        if let Some(stream) = self.kept(&name(link)) {
             return Ok(Lease { stream, place: Some(place) });
         }
         let stream = self.connect(link, deadline).await?;
@@ -133,9 +142,9 @@ impl Peers {
     }
 
     /// A connection that is kept and still there.
-    fn kept(&self, shim: &str) -> Option<TlsStream<TcpStream>> {
+    fn kept(&self, name: &str) -> Option<TlsStream<TcpStream>> {
         let mut shims = lock(&self.shims);
-        let idle = &mut shims.get_mut(shim)?.idle;
+        let idle = &mut shims.get_mut(name)?.idle;
         while let Some((stream, since)) = idle.pop() {
             if since.elapsed() < IDLE_FOR && is_silent(&stream) {
                 return Some(stream);
@@ -155,7 +164,7 @@ impl Peers {
     /// Keeps a connection on which nothing is under way.
     pub fn put_back(&self, link: &Link, lease: Lease) {
         let mut shims = lock(&self.shims);
-        let peer = shims.entry(link.shim.clone()).or_default();
+        let peer = shims.entry(name(link)).or_default();
         if peer.idle.len() < IDLE_MAX {
             peer.idle.push((lease.stream, Instant::now()));
         }
@@ -177,16 +186,26 @@ impl Peers {
         link: &Link,
         deadline: Instant,
     ) -> Result<TlsStream<TcpStream>, PeerError> {
-        if let Some(error) = self.avoids(link) {
+        // A question finds out when a shim listens again.
+        let asks = link.shim == ANY_SHIM;
+        let avoided = self.avoids(link);
+        if let Some(error) =
+            avoided.filter(|error| !asks || !matches!(error, PeerError::Closed { .. }))
+        {
             return Err(error);
         }
-        let Link { address, shim, .. } = link;
+        let address = &link.address;
         let stream = match timeout_at(deadline, dial(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                let error =
-                    PeerError::Address { address: address.clone(), reason: error.to_string() };
-                self.avoid(address, &error, ADDRESS_AVOIDED);
+                let (address, reason) = (address.clone(), error.to_string());
+                let error = match error.kind() {
+                    ErrorKind::ConnectionRefused => PeerError::Closed { address, reason },
+                    _ => PeerError::Address { address, reason },
+                };
+                if !asks || !matches!(error, PeerError::Closed { .. }) {
+                    self.avoid(&link.address, &error, ADDRESS_AVOIDED);
+                }
                 return Err(error);
             }
             Err(_elapsed) => {
@@ -202,7 +221,7 @@ impl Peers {
             }
             Ok(Err(reason)) => {
                 let error = failed(reason);
-                self.avoid(shim, &error, SHIM_AVOIDED);
+                self.avoid(&name(link), &error, SHIM_AVOIDED);
                 Err(error)
             }
             Err(_elapsed) => Err(failed("the deadline came first".to_owned())),
@@ -234,7 +253,8 @@ impl Peers {
     /// A shim that did not answer does so again.
     fn answers(&self, link: &Link) {
         let mut avoided = lock(&self.avoided);
-        if [&link.address, &link.shim].map(|it| avoided.remove(it).is_some()).contains(&true) {
+        let names = [link.address.clone(), name(link)];
+        if names.map(|it| avoided.remove(&it).is_some()).contains(&true) {
             tracing::info!(address = link.address, "direct connections again");
         }
     }
@@ -245,12 +265,12 @@ async fn dial(address: &str) -> io::Result<TcpStream> {
     let until = Instant::now() + TAKE_OVER_MAX;
     loop {
         let connecting = timeout(CONNECT_MAX, TcpStream::connect(address));
-        let refused = match connecting.await.map_err(|_elapsed| io::ErrorKind::TimedOut)? {
+        let refused = match connecting.await.map_err(|_elapsed| ErrorKind::TimedOut)? {
             Ok(stream) => {
                 set_up(&stream)?;
                 return Ok(stream);
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => error,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => error,
             Err(error) => return Err(error),
         };
         if Instant::now() >= until {

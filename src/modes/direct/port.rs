@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::tls::{HANDSHAKE_MAX, shim_of};
+use super::tls::{ANY_SHIM, HANDSHAKE_MAX, shim_of};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
 
@@ -256,9 +256,9 @@ async fn listen(settings: &PortSettings) -> io::Result<std::convert::Infallible>
             let Ok(place) = Arc::clone(&unknown).acquire_owned().await else { continue };
             match listener.accept().await {
                 Ok((stream, from)) => {
-                    let dir = settings.dir.clone();
+                    let settings = settings.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = pass_on(stream, &dir).await {
+                        if let Err(error) = pass_on(stream, &settings).await {
                             tracing::debug!(%error, %from, "a connection is none of ours");
                         }
                         drop(place);
@@ -284,11 +284,12 @@ async fn listen(settings: &PortSettings) -> io::Result<std::convert::Infallible>
     }
 }
 
-/// Passes a connection to the shim that it means.
-async fn pass_on(stream: TcpStream, dir: &Path) -> io::Result<()> {
+/// Passes a connection to the shim that it means, which may be this one.
+async fn pass_on(stream: TcpStream, settings: &PortSettings) -> io::Result<()> {
     let reading = timeout(HANDSHAKE_MAX, meant_shim(&stream));
     let shim = reading.await.map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
-    let to = UnixStream::connect(dir.join(shim)).await?;
+    let shim = if shim == ANY_SHIM { &settings.shim } else { &shim };
+    let to = UnixStream::connect(settings.dir.join(shim)).await?;
     let stream = stream.into_std()?;
     let until = Some(Deadline::after(PAUSE));
     seqpacket::send(to.as_fd(), &[&[0]], &[stream.as_fd()], until).map_err(io::Error::other)

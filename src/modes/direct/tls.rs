@@ -35,6 +35,9 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 /// After the shim's name in the server name.
 const SUFFIX: &str = ".cwasi";
 
+/// In place of a shim's name: the one that listens.
+pub const ANY_SHIM: &str = "any-shim";
+
 /// The server name of a shim.
 #[must_use]
 pub fn server_name(shim: &str) -> String {
@@ -47,7 +50,7 @@ pub fn shim_of(server_name: &str) -> Option<&str> {
     let shim = server_name.strip_suffix(SUFFIX)?;
     // It becomes the name of a file.
     let is_name = !shim.is_empty() && shim.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_name.then_some(shim)
+    (is_name || shim == ANY_SHIM).then_some(shim)
 }
 
 /// Both ends' settings of one node. Clones share them.

@@ -13,7 +13,7 @@ use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::page_buffer::PageBuffer;
 use cwasi_sys::segment::Segment;
 use cwasi_sys::seqpacket::{self, SocketError};
-use cwasi_wire::envelope::{Metadata, Request, Response};
+use cwasi_wire::envelope::{Metadata, Path, Request, Response};
 use cwasi_wire::frame::{self, FRAME_MAX};
 use cwasi_wire::ids::CallId;
 use cwasi_wire::remaining;
@@ -43,6 +43,8 @@ pub struct ReceivedAnswer {
     pub metadata: Vec<Metadata>,
     /// The next answer is worth polling for.
     pub poll_next: bool,
+    /// How the call went to another host; a callee of this host may claim anything.
+    pub path: Path,
 }
 
 /// Local buffer, caller's side.
@@ -198,7 +200,9 @@ pub fn open_answer(
         }
         Err(error) => Err(not_answered(error, target)),
     };
-    Ok(ReceivedAnswer { id, result, metadata: envelope.metadata, poll_next: envelope.poll_next })
+    let path = envelope.taken_path();
+    let Response { metadata, poll_next, .. } = envelope;
+    Ok(ReceivedAnswer { id, result, metadata, poll_next, path })
 }
 
 /// The error of a request that was not sent, and so not accepted.

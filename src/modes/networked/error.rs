@@ -9,6 +9,9 @@ pub enum NetworkError {
         /// What happened to the last one.
         reason: String,
     },
+    /// A node without Redis asked another one.
+    #[error("a node of link_peers does not say what it has: {reason}")]
+    Peer { reason: String },
     /// `maxmemory` is reached, and nothing may be evicted.
     #[error(
         "Redis is out of memory and refuses {command}: raise its maxmemory, or free some of its memory"
@@ -74,7 +77,7 @@ impl NetworkError {
     #[must_use]
     pub const fn refused_command(&self) -> Option<&'static str> {
         match self {
-            Self::Away { .. } => None,
+            Self::Away { .. } | Self::Peer { .. } => None,
             Self::OutOfMemory { command }
             | Self::Replica { command }
             | Self::NotNow { command, .. }

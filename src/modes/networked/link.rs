@@ -85,27 +85,41 @@ impl RedisLink {
     /// When the target is unusable. A Redis that does not answer is no error here.
     pub fn start(target: &RedisTarget, channel: &str) -> Result<(Self, Listener), LinkError> {
         let (client, dial) = client(target)?;
-        let (sender, messages) = mpsc::channel(WAITING_MAX);
-        let topics = HashMap::from([(channel.to_owned(), vec![(0, sender)])]);
-        let topics = Arc::new(Mutex::new(topics));
-        let changed = Arc::new(watch::Sender::new(()));
         let (subscribed, subscriptions) = watch::channel(Subscriptions::default());
-        let (state, state_receiver) = watch::channel(LinkState::Down("not connected yet".into()));
+        let (state, states) = watch::channel(LinkState::Down("not connected yet".into()));
+        let (link, listener) = Self::new(channel, subscriptions, states);
         let keeper = Keeper {
             client,
             dial: Arc::new(dial),
-            topics: Arc::clone(&topics),
-            changes: changed.subscribe(),
+            topics: Arc::clone(&link.topics),
+            changes: link.changed.subscribe(),
             subscribed,
             state,
         };
         tokio::spawn(keeper.keep());
-        let next_id = Arc::new(AtomicU64::new(1));
-        let (subscribed, state) = (subscriptions, state_receiver);
+        Ok((link, listener))
+    }
+
+    /// The link of a node without Redis, which is never up.
+    #[must_use]
+    pub fn none(channel: &str) -> (Self, Listener) {
+        let down = LinkState::Down("this node has no redis_url".into());
+        Self::new(channel, watch::channel(Subscriptions::default()).1, watch::channel(down).1)
+    }
+
+    fn new(
+        channel: &str,
+        subscribed: watch::Receiver<Subscriptions>,
+        state: watch::Receiver<LinkState>,
+    ) -> (Self, Listener) {
+        let (sender, messages) = mpsc::channel(WAITING_MAX);
+        let topics = HashMap::from([(channel.to_owned(), vec![(0, sender)])]);
+        let topics = Arc::new(Mutex::new(topics));
+        let (next_id, changed) = (Arc::new(AtomicU64::new(1)), Arc::new(watch::Sender::new(())));
         let link = Self { topics, next_id, changed, subscribed, state };
         let channel = channel.to_owned();
         let listener = Listener { channel, id: 0, messages, link: link.clone() };
-        Ok((link, listener))
+        (link, listener)
     }
 
     /// The session, if there is one or comes up until `deadline`.

@@ -100,10 +100,14 @@ impl Tasks {
         record: Record,
         serves_port: bool,
     ) -> Result<(), TaskError> {
-        if let Some(network) = self.parts.broker.network() {
-            let failed = |source| TaskError::Trigger { id: container.id.clone(), source };
-            network.prepare(&record).await.map_err(failed)?;
-        }
+        let record = match self.parts.broker.network() {
+            Some(network) => {
+                let failed = |source| TaskError::Trigger { id: container.id.clone(), source };
+                network.prepare(&record).await.map_err(failed)?;
+                network.linked(record)
+            }
+            None => record,
+        };
         let registry = self.parts.broker.registry().clone();
         let local = record.clone();
         blocking(&container.id, move || Ok(registry.add(&local).map(drop)?)).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cwasi_config::NodeConfig;
 use cwasi_config::link::LinkMode;
-use cwasi_host::network::{Network, node_name};
+use cwasi_host::network::{Network, PeerError, link_entry, node_name};
 use tokio::net::TcpStream;
 
 use super::{Checks, State};
@@ -22,6 +22,10 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig, network: &
         return checks.add(State::Ok, WHAT, "link = \"redis\": calls to other hosts go over Redis");
     }
     own_port(checks, config).await;
+    own_entry(checks, config);
+    if !network.has_redis() {
+        return peers(checks, network).await;
+    }
     // Redis has a check of its own.
     let Ok(locations) = network.all_locations(INSTANCES_MAX).await else { return };
     let own = node_name(&config.node);
@@ -33,13 +37,40 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig, network: &
         match network.probe(location).await {
             Ok(()) => reached.push(node),
             Err(why) => {
-                let found = format!("calls to node {node} go over Redis: {why}");
+                let found = format!("calls to node {node}: {}", network.instead(&why));
                 checks.add(State::Note, WHAT, found);
             }
         }
     }
     if !reached.is_empty() {
         checks.add(State::Ok, WHAT, format!("reaches {}", reached.join(", ")));
+    }
+}
+
+/// What other nodes need to reach this one without Redis. Only a key that is to stay is worth it.
+pub(super) fn own_entry(checks: &mut Checks, config: &NodeConfig) {
+    if config.link_key.is_none() {
+        return;
+    }
+    match link_entry(config) {
+        Ok(entry) => {
+            checks.add(State::Ok, WHAT, format!("in link_peers of other nodes: \"{entry}\""));
+        }
+        Err(error) => checks.add(State::Fault, WHAT, error.to_string()),
+    }
+}
+
+async fn peers(checks: &mut Checks, network: &Network) {
+    for (address, answer) in network.examine_peers().await {
+        match answer {
+            Ok(()) => checks.add(State::Ok, WHAT, format!("{address} answers")),
+            Err(error @ PeerError::Closed { .. }) => {
+                let found =
+                    format!("{error}: it has no function that others can call, or no cwasi");
+                checks.add(State::Note, WHAT, found);
+            }
+            Err(error) => checks.add(State::Fault, WHAT, error.to_string()),
+        }
     }
 }
 

@@ -22,8 +22,13 @@ const NO_EVICTION: &str = "noeviction";
 
 pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig) {
     let network = match Network::start(config, &Registry::new(&config.state_dir)) {
+        Ok(Some(network)) if !network.has_redis() => {
+            checks.add(State::Ok, "Redis", "none: nodes of link_peers, and no emit");
+            return link::examine(checks, config, &network).await;
+        }
         Ok(Some(network)) => network,
         Ok(None) => {
+            link::own_entry(checks, config);
             let file = config_file();
             let found = format!(
                 "none: calls stay on this host; redis_url in {} joins nodes",

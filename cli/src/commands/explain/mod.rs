@@ -302,7 +302,7 @@ async fn elsewhere(
             if !paths.contains_key(&location.node) {
                 let path = match network.probe(location).await {
                     Ok(()) => "directly".to_owned(),
-                    Err(why) => format!("over Redis: {why}"),
+                    Err(why) => network.instead(&why),
                 };
                 paths.insert(location.node.clone(), path);
             }

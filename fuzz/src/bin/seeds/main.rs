@@ -48,6 +48,7 @@ fn files(corpus: &Corpus) -> Outcomes<()> {
         http: false,
         http_port: None,
         triggers: Vec::new(),
+        link: String::new(),
     };
     let container = ContainerRecord {
         namespace: "n".into(),

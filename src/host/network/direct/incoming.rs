@@ -80,7 +80,7 @@ impl Network {
         let Some(direct) = &self.inner.direct else { return Ok(()) };
         set_up(&stream)?;
         let (mut stream, key) = direct.tls.accept(stream).await?;
-        let known = direct.nodes.of_key(&self.inner.link, &key).await;
+        let known = direct.node_of(&self.inner.link, &key).await;
         let admitted = match direct.taken.load(Relaxed) {
             CONNECTIONS_MAX.. => Err(format!("{CONNECTIONS_MAX} connections are open")),
             _ => known,
@@ -109,8 +109,8 @@ struct Incoming<'a> {
     network: &'a Network,
     direct: &'a Direct,
     stream: TlsStream<TcpStream>,
-    /// The other shim's node, and its key.
-    node: String,
+    /// The other shim's node, if its key belongs to one name; and its key.
+    node: Option<String>,
     key: Vec<u8>,
     /// The last call, whose answer its caller may not have.
     last: Option<TryId>,
@@ -131,15 +131,18 @@ impl Incoming<'_> {
             // The caller sends the next message when it has the last answer.
             self.settle(true);
             // A node may have lost its key since.
-            if let Err(reason) = self.direct.nodes.of_key(&self.network.inner.link, &self.key).await
-            {
+            if let Err(reason) = self.direct.node_of(&self.network.inner.link, &self.key).await {
                 self.direct.note_refusal(&reason);
                 return self.close(&reason).await;
             }
             match kind {
                 Kind::Call => self.take(&message).await?,
                 Kind::GiveUp => self.give_up(&message).await?,
-                kind @ (Kind::Answer | Kind::Ready | Kind::Refusal) => {
+                Kind::Question => {
+                    let found = self.network.inner.answer_question(&message).await?;
+                    self.write(Kind::Locations, &found).await?;
+                }
+                kind @ (Kind::Answer | Kind::Ready | Kind::Refusal | Kind::Locations) => {
                     return Err(ConnectionError::Unexpected { what: format!("{kind:?}") });
                 }
             }
@@ -230,8 +233,8 @@ impl Incoming<'_> {
             cause: Unreached::Node { node: node.clone(), error },
         };
         let caller = call.caller.get_or_default();
-        if caller.node != self.node {
-            let error = format!("a call of node {} came from node {}", caller.node, self.node);
+        if let Some(from) = self.node.as_ref().filter(|from| caller.node != **from) {
+            let error = format!("a call of node {} came from node {from}", caller.node);
             return Err(unreachable(error));
         }
         let Some(record) = self.direct.record(&call.instance) else {
@@ -349,8 +352,11 @@ impl Incoming<'_> {
         status: CallStatus,
         payload: network::Payload,
     ) -> Result<(), ConnectionError> {
-        let message = encode(&Answer::of("", id, kind, status, payload));
-        let writing = write_message(&mut self.stream, Kind::Answer, &message);
+        self.write(Kind::Answer, &encode(&Answer::of("", id, kind, status, payload))).await
+    }
+
+    async fn write(&mut self, kind: Kind, message: &[u8]) -> Result<(), ConnectionError> {
+        let writing = write_message(&mut self.stream, kind, message);
         timeout(WRITE_MAX, writing).await.map_err(|_elapsed| ConnectionError::Stalled)?
     }
 }

@@ -2,39 +2,35 @@
 //! call functions, which take no calls.
 //!
 //! - [`outgoing`]: one try of a call. [`incoming`]: calls of other hosts. [`trust`]: whose they may be.
+//! - [`settings`]: what a node is configured to. [`peers`]: questions between nodes without Redis.
 
 mod incoming;
 mod outgoing;
+mod peers;
+mod settings;
 mod trust;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::UdpSocket;
 use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::{Inner, Network};
-use cwasi_config::NodeConfig;
-use cwasi_config::link::LinkMode;
 use cwasi_coordinator::registry::Record;
 use cwasi_direct::decisions::Decisions;
-use cwasi_direct::key::NodeKey;
 use cwasi_direct::peers::{PeerError, Peers};
 use cwasi_direct::port::{self, PortSettings};
 use cwasi_direct::tls::Tls;
-use cwasi_networked::{NetworkError, RedisTarget, locations, nodes};
+use cwasi_networked::{NetworkError, locations, nodes};
 use cwasi_wire::network::{Link, Location};
 pub(super) use outgoing::DirectEnd;
+pub use settings::{DirectSettings, link_entry};
 use trust::KnownNodes;
 
-/// Folder of the node's shims in its state directory.
-const FOLDER: &str = "link";
 /// Longest look-up of the node's own address.
 const ADDRESS_MAX: Duration = Duration::from_secs(1);
 /// Most payloads that are taken at a time.
@@ -48,68 +44,6 @@ const CLOSE_MAX: Duration = Duration::from_millis(500);
 const CLOSE_PAUSE: Duration = Duration::from_millis(2);
 /// Pause before a key is announced that Redis did not take.
 const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
-
-/// How this node takes and makes direct connections.
-#[derive(Clone, Debug)]
-pub struct DirectSettings {
-    pub key: NodeKey,
-    /// Address and port on which it listens.
-    pub listen: SocketAddr,
-    /// `host:port` that others connect to; `None` = the address from which this host reaches `redis`.
-    pub advertise: Option<String>,
-    /// Host and port of Redis.
-    pub redis: Option<(String, u16)>,
-    /// Folder in which the node's shims find each other.
-    pub dir: PathBuf,
-    /// Calls do not go over Redis, also if there is no connection.
-    pub always: bool,
-}
-
-impl DirectSettings {
-    /// Those of the node's configuration; `None` if its calls go over Redis.
-    pub(super) fn of_node(config: &NodeConfig, redis: &RedisTarget) -> Option<Self> {
-        if config.link == LinkMode::Redis {
-            return None;
-        }
-        // A process of another user than root has none.
-        let unusable = |error| tracing::info!(%error, "calls go over Redis");
-        Some(Self {
-            key: NodeKey::of_node(&config.state_dir).map_err(unusable).ok()?,
-            listen: config.link_listen,
-            advertise: config.link_advertise.clone(),
-            redis: redis.host_and_port(),
-            dir: config.state_dir.join(FOLDER),
-            always: config.link == LinkMode::Direct,
-        })
-    }
-
-    /// Where others reach this node.
-    async fn address(&self) -> io::Result<String> {
-        if let Some(address) = &self.advertise {
-            return Ok(address.clone());
-        }
-        if !self.listen.ip().is_unspecified() {
-            return Ok(self.listen.to_string());
-        }
-        let Some((host, port)) = &self.redis else {
-            return Err(io::Error::other("link_advertise is not set"));
-        };
-        // Nothing is sent: the system says which address it would use.
-        let mut found = Err(io::ErrorKind::AddrNotAvailable.into());
-        for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-            let socket = UdpSocket::bind((any, 0)).await?;
-            found = match socket.connect((host.as_str(), *port)).await {
-                Ok(()) => {
-                    return Ok(
-                        SocketAddr::new(socket.local_addr()?.ip(), self.listen.port()).to_string()
-                    );
-                }
-                Err(error) => Err(error),
-            };
-        }
-        found
-    }
-}
 
 /// Direct connections of this daemon.
 #[derive(Debug)]
@@ -186,6 +120,11 @@ impl Direct {
     fn record(&self, instance: &str) -> Option<Record> {
         lock(&self.served).get(instance).cloned()
     }
+
+    /// True on a node without Redis.
+    pub(super) const fn has_peers(&self) -> bool {
+        !self.settings.peers.is_empty()
+    }
 }
 
 impl Inner {
@@ -199,7 +138,12 @@ impl Inner {
         &'a self,
         location: &'a Location,
     ) -> Option<(&'a Direct, &'a Link)> {
-        self.direct.as_ref().zip(location.link.as_deref())
+        self.direct.as_deref().zip(location.link.as_deref())
+    }
+
+    /// True if an instance is reached without Redis, as far as is known.
+    pub(super) fn is_reached_directly(&self, location: &Location) -> bool {
+        self.direct_to(location).is_some_and(|(direct, link)| direct.avoids(link).is_none())
     }
 }
 
@@ -238,6 +182,20 @@ impl Network {
     pub async fn all_locations(&self, most: usize) -> Result<Vec<Location>, NetworkError> {
         let session = self.inner.link.session(Instant::now() + PROBE_MAX).await?;
         locations::all(&session, most).await
+    }
+
+    /// The record of an instance of this daemon, as other shims of the node find it.
+    #[must_use]
+    pub fn linked(&self, record: Record) -> Record {
+        let link = self.inner.direct.as_ref().map(|direct| direct.shim.clone());
+        Record { link: link.unwrap_or_default(), ..record }
+    }
+
+    /// How calls go for which there is no direct connection, for people.
+    #[must_use]
+    pub fn instead(&self, why: &str) -> String {
+        let path = if self.inner.is_always_direct() { "not reached" } else { "over Redis" };
+        format!("{path}: {why}")
     }
 
     /// Takes calls for an instance over direct connections. Returns this daemon's end of them, if it takes any now.
