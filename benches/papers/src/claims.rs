@@ -312,7 +312,7 @@ mod tests {
             of(NATIVE, "20", 9.0),
         ];
         report.exhibits.push(Exhibit::new("wow-figure-4", Form::Lines, "", series));
-        assert!(table(&report).unwrap().contains("| 16.70 | 1.50 | `EXHIBIT=wow-figure-4` |"));
+        assert!(table(&report).unwrap().contains("| 16.7 | 1.50 | `EXHIBIT=wow-figure-4` |"));
         report.exhibits[0].series.truncate(2);
         assert_eq!(problems(&report).len(), 1);
     }
