@@ -1,8 +1,6 @@
 //! Functions with the ABI of the paper's prototype (2023), on a real containerd: they call each other in all modes, and
 //! functions of today.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
