@@ -107,8 +107,8 @@ fn unread_answers_are_bounded_in_bytes_and_number() {
     let of_large = 600;
     for number in 0..of_large {
         large.send(&payload(number, 60_000), LATE_MS);
-        // What waits to be run has a bound of its own, an eighth of the memory limit.
-        if (number + 1) % 100 == 0 {
+        // What waits to be run has a bound of its own, an eighth of the memory limit: two times as many as these.
+        if (number + 1) % 50 == 0 {
             large.until_read();
             function.until_idle(2);
         }
