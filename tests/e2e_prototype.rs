@@ -71,6 +71,36 @@ fn they_call_each_other_on_another_node() {
     assert_eq!(outcome.success().text(), answer("func_b.wasm", "far"));
 }
 
+/// The prototype links a module that another one imports from.
+#[test]
+fn a_function_embeds_what_it_imports_and_calls_others() {
+    let scene = Scene::new(SHIM, "proto-embeds");
+    scene.start(callee(&scene, "b", "func_b").annotation("cwasi.workflow", "w"));
+    let library = r#"(module
+        (func (export "twice") (param i32) (result i32) (i32.mul (local.get 0) (i32.const 2))))"#;
+    let library = scene.import_module("library", &wat::parse_str(library).unwrap());
+    let message = message("func_b.wasm", "x");
+    // Exits with the answer's length.
+    let caller = format!(
+        r#"(module
+            (import "library" "twice" (func $twice (param i32) (result i32)))
+            (import "cwasi_export" "func_connect" (func $connect (param i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 64) {message:?})
+            (func (export "_start")
+                (if (i32.ne (call $twice (i32.const 21)) (i32.const 42)) (then unreachable))
+                (call $exit (call $connect (i32.const 64) (i32.const {})))))"#,
+        message.len()
+    );
+    let image = scene.import_module("caller", &wat::parse_str(caller).unwrap());
+    let run = scene.image(&image, "a").annotation("cwasi.compat", "2023");
+    let run = run.annotation("cwasi.workflow", "w");
+    let outcome = scene.run(run.annotation("cwasi.embed", &format!("library={library}")));
+    let answer = answer("func_b.wasm", "x");
+    assert_eq!(outcome.code, i32::try_from(answer.trim().len()).unwrap(), "{}", outcome.stderr);
+}
+
 #[test]
 fn what_goes_wrong_is_said() {
     let scene = Scene::new(SHIM, "proto-wrong");

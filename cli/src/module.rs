@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use cwasi_abi::interfaces::{HANDLERS, Interface, RUN};
-use cwasi_abi::{IMPORT_MODULE, export, import};
+use cwasi_abi::{IMPORT_MODULE, export, import, prototype};
 use cwasi_coordinator::component::{self, Interfaces};
 use cwasi_coordinator::module::{self as runtime, ModuleError};
 use serde::Serialize;
@@ -54,6 +54,13 @@ pub struct ImportFacts {
     pub name: String,
     /// Who serves it, or why it is not served.
     pub served: String,
+}
+
+impl ImportFacts {
+    /// True for the host function of the paper's prototype.
+    fn is_prototypes(&self) -> bool {
+        self.module == prototype::IMPORT_MODULE && self.name == prototype::FUNC_CONNECT
+    }
 }
 
 impl ModuleFacts {
@@ -166,11 +173,23 @@ impl ModuleFacts {
         if self.is_component {
             return Vec::new();
         }
-        let mut modules: Vec<_> =
-            self.imports.iter().map(|import| import.module.as_str()).collect();
+        let others = self.imports.iter().filter(|import| !import.is_prototypes());
+        let mut modules: Vec<_> = others.map(|import| import.module.as_str()).collect();
         modules.retain(|module| ![WASI, IMPORT_MODULE].contains(module));
         modules.dedup();
         modules
+    }
+
+    /// True if it imports the host function of the paper's prototype.
+    #[must_use]
+    pub fn imports_prototype(&self) -> bool {
+        self.imports.iter().any(ImportFacts::is_prototypes)
+    }
+
+    /// True if it is a callee of the paper's prototype.
+    #[must_use]
+    pub fn is_prototype_callee(&self) -> bool {
+        self.exports.iter().any(|name| name == prototype::FUNCTION)
     }
 
     fn import(&mut self, module: &str, name: &str) {
@@ -185,6 +204,9 @@ impl ModuleFacts {
             }
             IMPORT_MODULE => {
                 format!("nobody: ABI version {} has no such function", cwasi_abi::ABI_VERSION)
+            }
+            prototype::IMPORT_MODULE if name == prototype::FUNC_CONNECT => {
+                "the runtime, for a function with cwasi.compat=2023".to_owned()
             }
             other => format!("a trusted module that is embedded as `{other}`"),
         };

@@ -87,7 +87,8 @@ mod tests {
     use crate::Context;
     use crate::fake::{FakeMemory, host};
 
-    const MESSAGE: &str = r#"{"source_channel": "func_a.wasm", "target_channel": "/reverse.wasm", "payload": "\u00e9"}"#;
+    const MESSAGE: &str =
+        r#"{"source_channel": "a.wasm", "target_channel": "/reverse.wasm", "payload": "\u00e9"}"#;
 
     /// Puts the message at 16; returns what `func_connect` returns, or why the guest traps.
     fn sent(message: &str, memory: &mut FakeMemory) -> Result<i32, String> {

@@ -5,7 +5,8 @@
 //! [`LogSink`].
 //!
 //! Invariants:
-//! - A guest can cause an errno, never a trap or a panic of the host.
+//! - A guest can cause an errno, never a trap or a panic of the host. The ABI of [`func_connect()`] has no errnos:
+//!   an error of it is a trap of the guest.
 //! - A host function never calls back into a guest (docs/abi.md: the engine does not survive it).
 //! - A named constant bounds everything that a guest can accumulate here.
 #![warn(missing_docs)]

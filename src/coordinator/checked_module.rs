@@ -80,6 +80,8 @@ pub struct CheckedModule {
     pub dropped_native: bool,
     /// True if it can open files.
     pub opens_files: bool,
+    /// True if it imports the host function of the paper's prototype.
+    pub imports_prototype: bool,
 }
 
 impl CheckedModule {

@@ -104,6 +104,7 @@ pub(super) fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleE
         sockets: Vec::new(),
         dropped_native: false,
         opens_files: imports.iter().any(|import| import.starts_with(FILES)),
+        imports_prototype: false,
     })
 }
 

@@ -115,22 +115,30 @@ pub enum PlanError {
     #[error(
         "{origin} cannot have cwasi.compat=2023: it needs a core module, and the engine wasmtime (cwasi.engine)"
     )]
-    Prototype {
+    Compat {
         /// Origin of the module.
         origin: String,
     },
-    /// An isolation that a command cannot have, because its instance ends with each request.
+    /// The prototype's host function, without the annotation that asks for it.
     #[error(
-        "{origin} is a command, whose instance ends with each request: cwasi.isolation={isolation} needs a reactor (cwasi_handle)"
+        "{origin} imports `cwasi_export`, the ABI of the paper's prototype: set cwasi.compat=2023"
+    )]
+    NoCompat {
+        /// Origin of the module.
+        origin: String,
+    },
+    /// An isolation that only a reactor can have: the instance of others ends with each request.
+    #[error(
+        "{origin} is no reactor, so its instance ends with each request: cwasi.isolation={isolation} needs a reactor (cwasi_handle)"
     )]
     Isolation {
         /// Origin of the module.
         origin: String,
         isolation: Isolation,
     },
-    /// A fan-in for a command, whose stdin carries one payload.
+    /// A fan-in for what takes one payload: on stdin, or as an argument.
     #[error(
-        "{origin} is a command, which has one payload on its stdin: cwasi.fan-in needs a reactor (cwasi_handle)"
+        "{origin} is no reactor, so it takes one payload at a time: cwasi.fan-in needs a reactor (cwasi_handle)"
     )]
     FanIn {
         /// Origin of the module.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use cwasi_abi::{IMPORT_MODULE, RESERVED_EXPORTS, import};
+use cwasi_abi::{IMPORT_MODULE, RESERVED_EXPORTS, import, prototype};
 use sha2::{Digest, Sha256};
 use wasm_encoder::{
     EntityType, ImportSection, Module as Encoder, RawSection, TypeSection, ValType,
@@ -62,6 +62,7 @@ pub fn check(bytes: &[u8], origin: &str) -> Result<CheckedModule, ModuleError> {
         sockets: read.sockets,
         dropped_native: read.dropped_native,
         opens_files: read.opens_files,
+        imports_prototype: read.imports_prototype,
     })
 }
 
@@ -77,6 +78,7 @@ struct Read {
     clean: Option<Vec<u8>>,
     dropped_native: bool,
     opens_files: bool,
+    imports_prototype: bool,
 }
 
 impl Read {
@@ -94,6 +96,9 @@ impl Read {
             IMPORT_MODULE if import::parameters(import.name).is_some() => {}
             IMPORT_MODULE => {
                 self.unresolved.insert(import_text(&import, types), ());
+            }
+            prototype::IMPORT_MODULE if import.name == prototype::FUNC_CONNECT => {
+                self.imports_prototype = true;
             }
             module => {
                 let text = import_text(&import, types);

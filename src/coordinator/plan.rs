@@ -122,11 +122,10 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             };
         };
         mount_points::check(&spec, request.rootfs)?;
-        let mut module = module_to_run(&mut found, annotations.is_library)?;
+        let module = module_to_run(&mut found, annotations.is_library)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
-        if annotations.is_prototype {
-            prototype::check(&mut module, engine, &found.origin)?;
-        }
+        prototype::check(&module, annotations.is_prototype, engine, &found.origin)
+            .map_err(|error| not_passed_on(error, &annotations))?;
         self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         if module.dropped_native {
             tracing::warn!(container = request.container, origin = %found.origin,

@@ -2,8 +2,6 @@
 //!
 //! No image provides these imports, so the advice to embed an image would not help.
 
-use cwasi_abi::prototype;
-
 /// Toolchain and advice for an import, for people; `None` if another module may provide it.
 #[must_use]
 pub(super) fn hint(module: &str, name: &str) -> Option<&'static str> {
@@ -34,11 +32,6 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 /// The first matching row applies.
 const TABLE: &[Row] = &[
-    Row {
-        modules: &[prototype::IMPORT_MODULE],
-        names: &[],
-        hint: "it is the ABI of the paper's prototype: set cwasi.compat=2023",
-    },
     Row {
         modules: &["env"],
         names: &["abort"],

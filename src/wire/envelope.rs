@@ -6,7 +6,9 @@ pub use super::generated::envelope::{
     Assignment, Detail, Group, Hello, Join, Metadata, Path, Request, Response, SharedConnection,
     Undelivered,
 };
-use super::ids::{CallId, Identity, RunId};
+use super::ids::{CallId, Identity, RunId, has_identity};
+
+has_identity!(Hello);
 
 impl Hello {
     /// The hello of one caller instance.
@@ -26,15 +28,6 @@ impl Hello {
     #[must_use]
     pub fn lending(self, lends: bool) -> Self {
         Self { lends, ..self }
-    }
-
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
-            namespace: self.namespace.clone(),
-            pod_namespace: self.pod_namespace.clone(),
-            function: self.function.clone(),
-        }
     }
 }
 

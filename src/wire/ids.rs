@@ -49,6 +49,25 @@ impl fmt::Display for Identity {
     }
 }
 
+/// Gives messages with the fields of an [`Identity`] a method that returns it.
+macro_rules! has_identity {
+    ($($message:ty),+) => {$(
+        impl $message {
+            /// The function that the message names.
+            #[must_use]
+            pub fn identity(&self) -> Identity {
+                Identity {
+                    namespace: self.namespace.clone(),
+                    pod_namespace: self.pod_namespace.clone(),
+                    function: self.function.clone(),
+                }
+            }
+        }
+    )+};
+}
+
+pub(crate) use has_identity;
+
 /// 16 hexadecimal digits over `parts`; parts are length-prefixed, so no two lists collide by joining.
 #[must_use]
 pub fn short_hash(parts: &[&str]) -> String {

@@ -10,7 +10,7 @@ pub use super::generated::network::{
     Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LinkRecord, LocationList,
     LocationRecord, Payload, Question,
 };
-use super::ids::{CallId, Identity};
+use super::ids::{CallId, Identity, has_identity};
 
 /// Version of calls and answers that this build speaks: 2 since chunks are announced before they are there.
 pub const CALL_VERSION: u32 = 2;
@@ -153,6 +153,8 @@ impl Payload {
     }
 }
 
+has_identity!(Caller, Question);
+
 impl Caller {
     /// One caller on one node.
     #[must_use]
@@ -165,15 +167,6 @@ impl Caller {
             instance: instance.to_owned(),
             node: node.to_owned(),
             ..Self::default()
-        }
-    }
-
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
-            namespace: self.namespace.clone(),
-            pod_namespace: self.pod_namespace.clone(),
-            function: self.function.clone(),
         }
     }
 }
@@ -269,15 +262,6 @@ impl Question {
             pod_namespace: identity.pod_namespace.clone(),
             function: identity.function.clone(),
             ..Self::default()
-        }
-    }
-
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
-            namespace: self.namespace.clone(),
-            pod_namespace: self.pod_namespace.clone(),
-            function: self.function.clone(),
         }
     }
 }

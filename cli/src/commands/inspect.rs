@@ -1,5 +1,5 @@
-//! `cwasi inspect MODULE|IMAGE|FUNCTION`: what a module needs and offers, why the runtime would refuse it, and what runs
-//! a function besides calls.
+//! `cwasi inspect MODULE|IMAGE|FUNCTION`: what a module needs and offers, and why the runtime would refuse it. Of a
+//! function also what runs it besides calls.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -93,7 +93,13 @@ fn modules(function: &Function, findings: &mut Vec<Problem>) {
     if let Some(why) = &facts.refused {
         return find(findings, function, why);
     }
+    let is_prototype = function.annotations.contains_key("cwasi.compat");
     match function.role {
+        Role::Secondary if is_prototype && (facts.is_reactor() || facts.is_prototype_callee()) => {}
+        Role::Secondary if is_prototype => {
+            let missing = "its module exports neither `cwasi_handle` nor `cwasi_function`";
+            find(findings, function, missing);
+        }
         Role::Primary if !facts.is_command() => {
             find(
                 findings,
@@ -105,6 +111,10 @@ fn modules(function: &Function, findings: &mut Vec<Problem>) {
             find(findings, function, "its module exports neither `cwasi_handle` nor `_start`");
         }
         _ => {}
+    }
+    if facts.imports_prototype() && !is_prototype && function.role != Role::Library {
+        let text = "its module imports `cwasi_export`, the ABI of the paper's prototype: set `compat: \"2023\"`";
+        find(findings, function, text);
     }
     for (key, what) in [("cwasi.fan-in", "fanIn"), ("cwasi.isolation", "isolation")] {
         let given = function.annotations.get(key).is_some_and(|value| value != "request");

@@ -52,6 +52,29 @@ fn what_is_piped_into_a_run_is_the_primarys_input() {
 }
 
 #[test]
+fn functions_of_the_papers_prototype_are_run_and_linted_with_compat_only() {
+    let stage = Stage::new("cli-prototype");
+    let (module, caller) = (stage.guest("prototype"), "args: [func_b.wasm, x]");
+    let workflow = |more: &str| {
+        let functions = format!(
+            "    func_b: {{module: {module}, role: secondary{more}}}\n    \
+             func_a: {{module: {module}, {caller}{more}}}\n"
+        );
+        stage.workflow("prototype", &functions)
+    };
+    let file = workflow(", compat: \"2023\"");
+    assert_eq!(stage.ok(&["lint", &file]), "");
+    for place in [&["run", file.as_str()][..], &["run", "--local", file.as_str()]] {
+        let said = stage.ok(place);
+        assert!(said.contains("Result from Module B : "), "{place:?}: {said}");
+    }
+    let said = stage.ok(&["inspect", &module]);
+    assert!(said.contains("the runtime, for a function with cwasi.compat=2023"), "{said}");
+    let found = stage.ok_or(1, &["lint", &workflow("")]);
+    assert_eq!(found.matches("set `compat: \"2023\"`").count(), 2, "{found}");
+}
+
+#[test]
 fn a_deploy_that_fails_leaves_what_runs() {
     let stage = Stage::new("cli-bad-deploy");
     let file = stage.hello();

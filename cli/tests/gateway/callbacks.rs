@@ -96,8 +96,12 @@ fn a_gateway_that_ended_loses_no_callback() {
     wait_for("the answer to be stored", || {
         (file("answer").exists() && !file("call").exists()).then_some(())
     });
-    let second =
-        cwasi().args(["gateway", "--listen", "127.0.0.1:0"]).args(arguments).output().unwrap();
+    let second = cwasi()
+        .args(["gateway", "--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .env("CWASI_CONFIG", scene.containerd.ready().dir.join("cwasi.toml"))
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(second.status.code() == Some(69) && said.contains("another gateway uses it"), "{said}");
     first.kill();

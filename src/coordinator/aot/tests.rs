@@ -68,6 +68,7 @@ fn module(bytes: &[u8]) -> CheckedModule {
         sockets: Vec::new(),
         dropped_native: false,
         opens_files: false,
+        imports_prototype: false,
     }
 }
 

@@ -1,23 +1,27 @@
 //! Functions of the paper's prototype (`cwasi.compat=2023`). Runs in the shim daemon.
 
-use cwasi_abi::prototype::IMPORT_MODULE;
 use cwasi_config::Engine;
 
 use crate::error::PlanError;
 use crate::module::CheckedModule;
 
-/// Lets a module import the prototype's host function, which no other module has to provide.
+/// Checks that a function gets the prototype's ABI only if it asks for it, and only in an engine that has it.
 ///
 /// # Errors
-/// When its engine does not serve that.
+/// What the user has to change.
 pub(super) fn check(
-    module: &mut CheckedModule,
+    module: &CheckedModule,
+    is_prototype: bool,
     engine: Engine,
     origin: &str,
 ) -> Result<(), PlanError> {
-    if module.is_component || engine != Engine::Wasmtime {
-        return Err(PlanError::Prototype { origin: origin.to_owned() });
+    let origin = || origin.to_owned();
+    if !is_prototype {
+        let asks = module.imports_prototype;
+        return if asks { Err(PlanError::NoCompat { origin: origin() }) } else { Ok(()) };
     }
-    module.foreign.remove(IMPORT_MODULE);
+    if module.is_component || engine != Engine::Wasmtime {
+        return Err(PlanError::Compat { origin: origin() });
+    }
     Ok(())
 }

@@ -224,8 +224,8 @@ impl Network {
         }
     }
 
-    /// Takes no more calls over direct connections, and gives the port to another shim. Returns when callers know it, or
-    /// after a moment: a call that came after this daemon's end would end as unknown.
+    /// Takes no more calls over direct connections, and gives the port to another shim. Returns when callers know it,
+    /// or after a moment: a call that came after this daemon's end would end as unknown.
     pub async fn close(&self) {
         let Some(direct) = &self.inner.direct else { return };
         direct.closing.send_replace(true);

@@ -44,8 +44,14 @@ impl DirectSettings {
         if config.link == LinkMode::Redis {
             return None;
         }
-        // A process of another user than root has none.
-        let unusable = |error| tracing::info!(%error, "no direct connections");
+        let unusable = |error| {
+            if config.link_peers.is_empty() {
+                // A process of another user than root has none.
+                tracing::info!(%error, "no direct connections");
+            } else {
+                tracing::error!(%error, "link_peers cannot be used: no calls to other nodes");
+            }
+        };
         let peers = config.link_peers.iter().map(|LinkPeer { address, key }| Link {
             address: address.clone(),
             shim: ANY_SHIM.to_owned(),
