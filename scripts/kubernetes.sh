@@ -5,6 +5,7 @@
 #   kubernetes.sh NAME…     these cases; without a name, all of them
 #   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
 #   kubernetes.sh zero      functions at zero, with KEDA, only by this name: KEDA's build takes 15 minutes
+#   kubernetes.sh placement   the video workflow with placement auto and spread, only by this name
 #   kubernetes.sh bench     starts of functions beside native images, only by this name: target/bench-kubernetes
 #   kubernetes.sh many      500 Workflows on a control plane without nodes, only by this name: 15 minutes
 #   kubernetes.sh --shell   a shell beside the cluster, with `kubectl` and `on NODE COMMAND…`
@@ -135,8 +136,8 @@ else
     "$CHECKOUT/scripts/build.sh" $([ "$PROFILE" != release ] || echo --release) --only cwasi-operator
 fi
 [[ " ${cases[*]} " != *" troubles "* ]] || fetch_gateway_api
-[[ " ${cases[*]} " != *" video "* ]] || build_video
-[[ ! " ${cases[*]} " =~ " "(edges|video|zero)" " ]] || build_redis
+[[ ! " ${cases[*]} " =~ " "(video|placement)" " ]] || build_video
+[[ ! " ${cases[*]} " =~ " "(edges|video|zero|placement)" " ]] || build_redis
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
 [[ " ${cases[*]} " != *" zero "* ]] || build_keda
 [[ " ${cases[*]} " != *" bench "* ]] || build_functions
