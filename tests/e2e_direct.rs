@@ -8,6 +8,7 @@ use std::fs;
 use cwasi_direct::key::NodeKey;
 use cwasi_host::metrics::node::NodeMetrics;
 use cwasi_host::state::StateDir;
+use cwasi_testbed::authority::Authority;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::processes::descendants;
@@ -150,4 +151,44 @@ fn nodes_that_list_each_other_need_no_redis() {
     let sender = nodes.edge.guest("sender", "probe").args(["emit", "server", "x"]);
     let sent = nodes.edge.run(sender).success();
     assert!(sent.text().contains("this node has no redis_url"), "{}", sent.text());
+}
+
+/// Gives both nodes new certificates, with only their authority trusted.
+fn certify(nodes: &Nodes, authority: &Authority) {
+    for (scene, name) in [(&nodes.edge, "edge"), (&nodes.cloud, "cloud")] {
+        let dir = scene.containerd.ready().dir.clone();
+        fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
+        authority.certify(name).write(&dir.join("node.pem"), &dir.join("node.key"), "");
+    }
+}
+
+#[test]
+fn nodes_with_certificates_call_each_other_while_these_are_renewed() {
+    let nodes = nodes("certified");
+    let authority = Authority::new("ours");
+    certify(&nodes, &authority);
+    for scene in [&nodes.edge, &nodes.cloud] {
+        let ready = scene.containerd.ready();
+        let file = ready.dir.join("cwasi.toml");
+        let [ca, certificate, key] =
+            ["ca.pem", "node.pem", "node.key"].map(|name| ready.dir.join(name));
+        let text = fs::read_to_string(&file).unwrap();
+        let files = format!("link_ca = {ca:?}\nlink_cert = {certificate:?}\nlink_key = {key:?}\n");
+        // Before the first table.
+        fs::write(file, format!("{files}{text}")).unwrap();
+    }
+    let numbered = Numbered::default();
+    nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
+    let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
+    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    numbered.wait_for_more("server-c", 50);
+    certify(&nodes, &authority);
+    let renewed = || logs(&nodes.cloud).matches("direct connections prove link_cert").count() > 1;
+    wait_for("the new certificate", || renewed().then_some(()));
+    numbered.wait_for_more("server-c", 50);
+    let ends = numbered.finish(caller);
+    numbered.check(&["server-c"], &ends, 0);
+    let user = ["-a", "secret-of-the-nodes", "--no-auth-warning"];
+    assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:try:*"]].concat()), "");
+    assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:node:*"]].concat()), "");
 }

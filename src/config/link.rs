@@ -25,41 +25,55 @@ pub enum LinkMode {
     Redis,
 }
 
+/// What an entry of `link_peers` has to be.
+const PEER_FORM: &str =
+    "must be HOST:PORT#KEY, or HOST:PORT#NODE with link_ca: `cwasi doctor` on that node says it";
 /// Most `link_peers`: each of them is asked for each name.
 const PEERS_MAX: usize = 32;
 
-/// A node that is reached without Redis: `HOST:PORT#KEY`.
+/// A node that is reached without Redis: `HOST:PORT#KEY`, or with `link_ca` `HOST:PORT#NODE`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LinkPeer {
     /// `host:port`.
     pub address: String,
+    pub name: PeerName,
+}
+
+/// What that node has to prove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerName {
     /// Its public key (Ed25519).
-    pub key: [u8; 32],
+    Key([u8; 32]),
+    /// Its name (`node`), by a certificate. No name has 64 digits without a dot: it would be no DNS name.
+    Node(String),
 }
 
 impl TryFrom<String> for LinkPeer {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let read = || {
-            let (address, digits) = text.split_once('#').filter(|(it, _)| is_address(it))?;
-            let mut key = [0; 32];
-            hex::decode_to_slice(digits, &mut key).ok()?;
-            Some(Self { address: address.to_owned(), key })
+        let parts = text.split_once('#');
+        let Some((address, name)) =
+            parts.filter(|(address, name)| is_address(address) && !name.is_empty())
+        else {
+            return Err(format!("link_peers has {text:?}, which {PEER_FORM}"));
         };
-        let wrong = || {
-            format!(
-                "link_peers has {text:?}, which must be HOST:PORT#KEY: `cwasi doctor` on that node says it"
-            )
+        let mut key = [0; 32];
+        let name = match hex::decode_to_slice(name, &mut key) {
+            Ok(()) => PeerName::Key(key),
+            Err(_) => PeerName::Node(name.to_owned()),
         };
-        read().ok_or_else(wrong)
+        Ok(Self { address: address.to_owned(), name })
     }
 }
 
 impl From<LinkPeer> for String {
-    fn from(LinkPeer { address, key }: LinkPeer) -> Self {
-        format!("{address}#{}", hex::encode(key))
+    fn from(LinkPeer { address, name }: LinkPeer) -> Self {
+        match name {
+            PeerName::Key(key) => format!("{address}#{}", hex::encode(key)),
+            PeerName::Node(node) => format!("{address}#{node}"),
+        }
     }
 }
 
@@ -74,8 +88,20 @@ pub(super) fn check(config: &NodeConfig) -> Result<(), String> {
         let wrong = "must be HOST:PORT, as other nodes reach it";
         return Err(format!("link_advertise = {address:?} {wrong}"));
     }
-    if let Some(path) = config.link_key.as_ref().filter(|path| !path.is_absolute()) {
-        return Err(format!("link_key = {} must be an absolute path", path.display()));
+    let NodeConfig { link_ca, link_cert, link_key, .. } = config;
+    for (setting, path) in [("link_ca", link_ca), ("link_cert", link_cert), ("link_key", link_key)]
+    {
+        if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
+            return Err(format!("{setting} = {} must be an absolute path", path.display()));
+        }
+    }
+    if link_ca.is_some() != link_cert.is_some() || (link_ca.is_some() && link_key.is_none()) {
+        return Err("link_ca and link_cert need each other, and link_key".to_owned());
+    }
+    let is_other = |peer: &&LinkPeer| link_ca.is_some() == matches!(peer.name, PeerName::Key(_));
+    if let Some(peer) = config.link_peers.iter().find(is_other) {
+        let entry = String::from(peer.clone());
+        return Err(format!("link_peers has {entry:?}, which {PEER_FORM}"));
     }
     if config.link_peers.is_empty() {
         return Ok(());
@@ -107,7 +133,8 @@ mod tests {
         };
         let key = "link_key = \"/etc/cwasi/link.key\"";
         let config = load(key).unwrap();
-        let expected = LinkPeer { address: "edge:9470".to_owned(), key: [10; 32] };
+        let name = PeerName::Key([10; 32]);
+        let expected = LinkPeer { address: "edge:9470".to_owned(), name };
         assert_eq!(config.link_peers, [expected]);
         assert_eq!(String::from(config.link_peers[0].clone()), peer);
         for (more, part) in [
@@ -117,6 +144,32 @@ mod tests {
         ] {
             let error = load(&more).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_needs_its_authority_and_its_key() {
+        let files = "link_ca = \"/ca.pem\"\nlink_cert = \"/c.pem\"\nlink_key = \"/k.pem\"";
+        let load = |body: &str| NodeConfig::load(Some(body), None);
+        let config = load(&format!("{files}\nlink_peers = [\"10.0.0.7:9470#cloud\"]")).unwrap();
+        assert_eq!(config.link_peers[0].name, PeerName::Node("cloud".to_owned()));
+        assert_eq!(String::from(config.link_peers[0].clone()), "10.0.0.7:9470#cloud");
+        for missing in 0..3 {
+            let lines = files.lines().enumerate().filter(|(line, _)| *line != missing);
+            let body: String = lines.map(|(_, line)| format!("{line}\n")).collect();
+            let error = load(&body).unwrap_err().to_string();
+            assert!(
+                error.contains("link_ca and link_cert need each other, and link_key"),
+                "{error}"
+            );
+        }
+        for (name, files) in
+            [("cloud".to_owned(), "link_key = \"/k.pem\""), ("0a".repeat(32), files)]
+        {
+            let error = load(&format!("{files}\nlink_peers = [\"e:9470#{name}\"]")).unwrap_err();
+            assert!(
+                error.to_string().contains("must be HOST:PORT#KEY, or HOST:PORT#NODE with link_ca")
+            );
         }
     }
 }

@@ -117,6 +117,9 @@ pub struct NodeConfig {
     pub link_advertise: Option<String>,
     /// File of the node's key, absolute; `None` = one in `state_dir`, which a reboot removes.
     pub link_key: Option<PathBuf>,
+    /// PEM files of an operator's PKI: the authorities of all nodes, and the node's certificate.
+    pub link_ca: Option<PathBuf>,
+    pub link_cert: Option<PathBuf>,
     /// Nodes that are reached without Redis.
     pub link_peers: Vec<LinkPeer>,
     /// Creator of containers' cgroups. runc's option `SystemdCgroup` overrides it.
@@ -150,6 +153,8 @@ impl Default for NodeConfig {
             link_listen: LINK_LISTEN,
             link_advertise: None,
             link_key: None,
+            link_ca: None,
+            link_cert: None,
             link_peers: Vec::new(),
             cgroup_driver: CgroupDriver::default(),
             shim_cgroup: String::new(),
@@ -375,6 +380,7 @@ mod tests {
             ("link_key = \"link.key\"", "must be an absolute path"),
             ("link_peers = [\"edge:9470\"]", "must be HOST:PORT#KEY"),
             ("link_peers = [\"edge:9470#0123\"]", "must be HOST:PORT#KEY"),
+            ("link_ca = \"ca.pem\"", "link_ca = ca.pem must be an absolute path"),
             ("engine = \"wasmer\"", "expected `wasmtime` or `wasmedge`"),
             ("shim_cgroup = \"/a/../b\"", "ShimCgroup"),
             ("ShimCgroup = \"x.slice:a:b\"", "ShimCgroup"),

@@ -211,6 +211,15 @@ impl Answer {
     }
 }
 
+/// How a node proves itself on direct connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeProof {
+    /// By its public key: DER of a `SubjectPublicKeyInfo`.
+    Key(Vec<u8>),
+    /// By a certificate with this name, of an authority that both sides trust.
+    Certificate { node: String },
+}
+
 /// How a shim is reached without Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -218,19 +227,27 @@ pub struct Link {
     pub address: String,
     /// The shim on that node.
     pub shim: String,
-    /// Its node's public key: DER of a `SubjectPublicKeyInfo`.
-    pub key: Vec<u8>,
+    pub proof: NodeProof,
 }
 
-impl From<Link> for LinkRecord {
-    fn from(Link { address, shim, key }: Link) -> Self {
-        Self { address, shim, key, ..Self::default() }
+impl Link {
+    fn record(self) -> LinkRecord {
+        let key = match self.proof {
+            NodeProof::Key(key) => key,
+            NodeProof::Certificate { .. } => Vec::new(),
+        };
+        LinkRecord { address: self.address, shim: self.shim, key, ..LinkRecord::default() }
     }
-}
 
-impl From<LinkRecord> for Link {
-    fn from(LinkRecord { address, shim, key, .. }: LinkRecord) -> Self {
-        Self { address, shim, key }
+    /// `node` is the one whose instance the record is about: a certificate has to name that.
+    fn of(record: LinkRecord, node: &str) -> Self {
+        let LinkRecord { address, shim, key, .. } = record;
+        let proof = if key.is_empty() {
+            NodeProof::Certificate { node: node.to_owned() }
+        } else {
+            NodeProof::Key(key)
+        };
+        Self { address, shim, proof }
     }
 }
 
@@ -303,7 +320,7 @@ impl Location {
             allow: self.allow.clone(),
             max_payload: self.max_payload,
             http: self.http,
-            link: self.link.as_deref().cloned().map(LinkRecord::from).into(),
+            link: self.link.as_deref().cloned().map(Link::record).into(),
             ..LocationRecord::default()
         }
     }
@@ -324,7 +341,7 @@ impl Location {
         };
         let (node, instance) = (record.node, record.instance);
         let LocationRecord { allow, max_payload, http, link, .. } = record;
-        let link = link.into_option().map(|link| Box::new(link.into()));
+        let link = link.into_option().map(|link| Box::new(Link::of(link, &node)));
         Self { identity, node, instance, allow, max_payload, http, link }
     }
 }
@@ -396,13 +413,16 @@ mod tests {
             link: Some(Box::new(Link {
                 address: "edge:9470".into(),
                 shim: "ab".into(),
-                key: vec![1, 2],
+                proof: NodeProof::Key(vec![1, 2]),
             })),
         };
         assert_eq!(Location::decode(&location.encode()).unwrap(), location);
         let list = encode(&LocationList::of(&[location.clone(), location.clone()]));
         let list: Vec<_> = decode::<LocationList>(&list).unwrap().into_locations().collect();
         assert_eq!(list, [location.clone(), location.clone()]);
+        let mut certified = location.clone();
+        certified.link.as_mut().unwrap().proof = NodeProof::Certificate { node: "edge".into() };
+        assert_eq!(Location::decode(&certified.encode()).unwrap(), certified);
         let question = encode(&Question::about(&location.identity));
         assert_eq!(decode::<Question>(&question).unwrap().identity(), location.identity);
         let many = vec![Location { allow: vec!["a".repeat(1000)], ..location }; 256];

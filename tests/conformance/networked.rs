@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use cwasi_config::messages::MessagesConfig;
 use cwasi_coordinator::registry::{Record, Registry};
 use cwasi_direct::key::NodeKey;
+use cwasi_direct::tls::Tls;
 use cwasi_dispatcher::{Resolve, ResolvedRoute, Route, RouteQuery};
 use cwasi_host::network::{self, DirectSettings, Network};
 use cwasi_modes::CallError;
@@ -60,7 +61,7 @@ impl Node {
         let dir = callee.dir().join(name);
         let registry = Registry::new(&dir);
         let direct = P::IS_DIRECT.then(|| DirectSettings {
-            key: NodeKey::fresh().unwrap(),
+            tls: Tls::new(NodeKey::fresh().unwrap()).unwrap(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port(Ipv4Addr::LOCALHOST.into()))),
             advertise: None,
             redis: None,

@@ -31,18 +31,18 @@ use crate::fixture::{
 };
 
 /// A machine: what its shims share.
-struct Host {
-    name: &'static str,
-    dir: tempfile::TempDir,
-    settings: DirectSettings,
+pub struct Host {
+    pub name: &'static str,
+    pub dir: tempfile::TempDir,
+    pub settings: DirectSettings,
 }
 
 impl Host {
-    fn new(name: &'static str) -> Self {
+    pub fn new(name: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port(Ipv4Addr::LOCALHOST.into())));
         let settings = DirectSettings {
-            key: NodeKey::fresh().unwrap(),
+            tls: Tls::new(NodeKey::fresh().unwrap()).unwrap(),
             listen,
             advertise: None,
             redis: None,
@@ -54,40 +54,41 @@ impl Host {
     }
 
     /// A shim of it that knows these nodes, and no Redis.
-    fn among(&self, peers: Vec<Link>) -> Node {
+    pub fn among(&self, peers: Vec<Link>) -> Node {
         let settings = DirectSettings { peers, always: true, ..self.settings.clone() };
         Node::among_peers(self.name, settings)
     }
 
     /// Its entry in `link_peers` of others.
-    fn entry(&self) -> Link {
-        let DirectSettings { listen, key, .. } = &self.settings;
-        Link { address: listen.to_string(), shim: ANY_SHIM.to_owned(), key: key.public().to_vec() }
+    pub fn entry(&self) -> Link {
+        let DirectSettings { listen, tls, .. } = &self.settings;
+        let (address, shim) = (listen.to_string(), ANY_SHIM.to_owned());
+        Link { address, shim, proof: tls.proof().unwrap() }
     }
 
     /// A shim of it.
-    fn shim(&self, target: &RedisTarget) -> Node {
+    pub fn shim(&self, target: &RedisTarget) -> Node {
         assert!(self.dir.path().exists());
         Node::with(self.name, target, &MessagesConfig::default(), Some(self.settings.clone()))
     }
 }
 
 /// A server; a caller's node, and a node that serves an instance of `b`.
-struct Pair {
-    redis: Redis,
-    here: Node,
+pub struct Pair {
+    pub redis: Redis,
+    pub here: Node,
     there: Option<Node>,
-    hosts: [Host; 2],
-    executions: Executions,
+    pub hosts: [Host; 2],
+    pub executions: Executions,
     instance: Instance,
 }
 
 impl Pair {
-    fn start() -> Self {
+    pub fn start() -> Self {
         Self::of([Host::new("here"), Host::new("there")])
     }
 
-    fn of(hosts: [Host; 2]) -> Self {
+    pub fn of(hosts: [Host; 2]) -> Self {
         Self::with(hosts, Redis::start(RedisVersion::Redis7))
     }
 
@@ -100,14 +101,14 @@ impl Pair {
         Self { redis, here, there: Some(there), hosts, executions, instance }
     }
 
-    fn link(&self) -> (Link, String) {
+    pub fn link(&self) -> (Link, String) {
         let FunctionLocations::At(found) = self.here.locations("b").unwrap() else {
             panic!("it is announced")
         };
         (*found[0].link.clone().unwrap(), found[0].instance.clone())
     }
 
-    fn why_not_direct(&self) -> Option<String> {
+    pub fn why_not_direct(&self) -> Option<String> {
         let FunctionLocations::At(found) = self.here.locations("b").unwrap() else {
             panic!("it is announced")
         };
@@ -115,7 +116,7 @@ impl Pair {
     }
 
     /// Each call has run once.
-    fn assert_ran(&self, calls: usize) {
+    pub fn assert_ran(&self, calls: usize) {
         let counts = counts(&self.executions);
         assert_eq!(counts.len(), calls);
         assert!(counts.values().all(|count| *count == 1));
@@ -224,7 +225,7 @@ fn a_node_without_a_link_is_reached_over_redis() {
 }
 
 /// Calls without end from four workers, during `meanwhile`; how many there were.
-fn under_load(pair: &Pair, meanwhile: impl FnOnce()) -> usize {
+pub fn under_load(pair: &Pair, meanwhile: impl FnOnce()) -> usize {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let callers = [(); 4].map(|()| {
@@ -313,7 +314,7 @@ impl Stranger {
             }
             let tls = Tls::new(key).unwrap();
             let stream = TcpStream::connect(&link.address).await.unwrap();
-            let mut stream = tls.connect(stream, &link.shim, &link.key).await.unwrap();
+            let mut stream = tls.connect(stream, &link.shim, &link.proof).await.unwrap();
             let said = read_message(&mut stream).await.unwrap().unwrap();
             (stream, said)
         };
@@ -412,7 +413,7 @@ fn answered_by(
     let (host, tls) = (Host::new("there"), Tls::new(NodeKey::fresh().unwrap()).unwrap());
     let DirectSettings { listen, dir, .. } = host.settings.clone();
     let (address, shim) = (listen.to_string(), "ab".to_owned());
-    let link = Link { address, shim: shim.clone(), key: tls.public_key().to_vec() };
+    let link = Link { address, shim: shim.clone(), proof: tls.proof().unwrap() };
     let location = Location {
         identity: identity("b"),
         node: "there".into(),
@@ -487,7 +488,7 @@ fn garbage_ends_its_connection_and_nothing_else() {
 }
 
 /// How many instances of `b` a node of peers knows.
-fn instances(node: &Node) -> usize {
+pub fn instances(node: &Node) -> usize {
     match node.locations("b").unwrap() {
         FunctionLocations::At(found) => found.len(),
         _ => 0,
@@ -536,8 +537,8 @@ fn a_node_is_known_by_the_key_that_is_listed() {
     // The right key, as the others show.
     let found = here.among(vec![there.entry()]);
     wait_for("the instance", || instances(&found) == 1);
-    let key = other.entry().key;
-    let wrong = here.among(vec![Link { key, ..there.entry() }]).locations("b").unwrap_err();
+    let proof = other.entry().proof;
+    let wrong = here.among(vec![Link { proof, ..there.entry() }]).locations("b").unwrap_err();
     assert!(wrong.to_string().contains("does not answer"), "{wrong}");
     let unlisted = other.among(vec![there.entry()]).locations("b").unwrap_err().to_string();
     assert!(unlisted.contains("the caller's key is not in link_peers"), "{unlisted}");

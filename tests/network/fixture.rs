@@ -110,7 +110,7 @@ impl Node {
         Self::over(|registry| Network::among_peers(name, registry, direct))
     }
 
-    fn over(start: impl FnOnce(&Registry) -> Network) -> Self {
+    pub fn over(start: impl FnOnce(&Registry) -> Network) -> Self {
         let reactor = reactor();
         let state = tempfile::tempdir().unwrap();
         let registry = Registry::new(state.path());

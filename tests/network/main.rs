@@ -8,6 +8,7 @@
 mod chunks;
 mod demand;
 mod direct;
+mod direct_certificates;
 mod emits;
 mod failover;
 mod faults;

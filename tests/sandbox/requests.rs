@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cwasi_config::Engine;
+use cwasi_testbed::authority::Authority;
 use cwasi_testbed::engines;
-use cwasi_testbed::http_server::{Authority, HttpServer};
+use cwasi_testbed::http_server::HttpServer;
 use cwasi_testbed::paths::component_guest;
 use cwasi_wire::control::{Entry, Role, SandboxMessage};
 use cwasi_wire::egress::Egress;

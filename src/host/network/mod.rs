@@ -50,10 +50,11 @@ use tokio::time::Instant;
 
 use answers::Answers;
 pub use bridge::BridgeCaller;
+pub use cwasi_direct::certificates::CertificateError;
 pub use cwasi_direct::peers::PeerError;
 use demand::{HeldCalls, Occupied};
 use direct::Direct;
-pub use direct::{DirectSettings, link_entry};
+pub use direct::{DirectSettings, link_end, link_entry};
 pub use events::ATTEMPTS_MAX;
 pub use outgoing::{CallResponse, OutgoingCall};
 use pending::{IncomingCalls, PendingTries};
@@ -172,7 +173,7 @@ impl Network {
         messages: &MessagesConfig,
         direct: Option<DirectSettings>,
     ) -> Self {
-        let direct = direct.and_then(|settings| Direct::new(settings, shim));
+        let direct = direct.map(|settings| Direct::new(settings, shim));
         let inner = Inner {
             link,
             direct: direct.map(Arc::new),

@@ -6,7 +6,9 @@
 //! One connection carries one call at a time, and is kept for the next one. So no call waits behind another one, and
 //! TCP's own window is the flow control of a payload.
 //!
-//! - [`key`]: the node's key. [`tls`]: connections on which both sides prove theirs.
+//! - [`key`]: the node's key. [`certificates`]: its certificate, if its operator has a PKI; `rotation`: when that is
+//!   renewed.
+//! - [`tls`]: connections on which both sides prove their node.
 //! - [`port`]: one TCP port for all shims of a node.
 //! - [`peers`]: connections to other shims. [`connection`]: messages and payloads on one.
 //! - [`exchange`]: one call as its caller's shim sees it; [`decisions`]: which calls this shim has accepted. Both
@@ -23,10 +25,13 @@
 //! | callee's shim | first that it is ready; at last why it takes no calls |
 //! | | answers ([`cwasi_wire::network::Answer`], [`cwasi_wire::network::LocationList`]) |
 
+pub mod certificates;
 pub mod connection;
 pub mod decisions;
 pub mod exchange;
 pub mod key;
 pub mod peers;
 pub mod port;
+mod rotation;
 pub mod tls;
+mod verifiers;

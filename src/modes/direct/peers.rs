@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::client::TlsStream;
 
 use super::connection::{Kind, read_message};
-use super::tls::{ANY_SHIM, HANDSHAKE_MAX, Tls};
+use super::tls::{ANY_SHIM, HANDSHAKE_MAX, Mismatch, Tls};
 use cwasi_wire::network::Link;
 
 /// Most connections to one shim, and so calls to it at a time.
@@ -23,6 +23,9 @@ pub const CONNECTIONS_MAX: usize = 256;
 const IDLE_MAX: usize = 64;
 /// How long one is kept without a call. Shims close theirs later ([`super::port`]'s users).
 const IDLE_FOR: Duration = Duration::from_secs(30);
+/// How long one is used at all: a certificate that has ended, or is of an authority that counts no more, proves nothing
+/// for longer.
+pub const USED_FOR: Duration = Duration::from_secs(600);
 /// Longest time for a TCP connection to come up: what a firewall costs the first call.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long a port may refuse connections: another shim of the node takes it over.
@@ -52,6 +55,8 @@ pub enum PeerError {
     Shim { address: String, reason: String },
     #[error("{CONNECTIONS_MAX} calls are under way to the shim behind {address}")]
     Busy { address: String },
+    #[error("{address} is not asked: {mismatch}")]
+    Mismatch { address: String, mismatch: Mismatch },
 }
 
 /// A connection with its place among those to the same shim.
@@ -60,11 +65,35 @@ pub struct Lease {
     pub stream: TlsStream<TcpStream>,
     /// `None` if it is beyond [`CONNECTIONS_MAX`].
     pub place: Option<OwnedSemaphorePermit>,
+    pub made: Made,
+}
+
+/// When a connection was made, and with which of this node's [proofs](Tls::number).
+#[derive(Clone, Copy, Debug)]
+pub struct Made {
+    at: Instant,
+    with: u64,
+}
+
+/// A connection without a call.
+#[derive(Debug)]
+struct Idle {
+    stream: TlsStream<TcpStream>,
+    since: Instant,
+    made: Made,
+}
+
+impl Idle {
+    /// True if the next call may use it.
+    fn is_usable(&self, number: u64) -> bool {
+        let is_new = self.made.with == number && self.made.at.elapsed() < USED_FOR;
+        is_new && self.since.elapsed() < IDLE_FOR && is_silent(&self.stream)
+    }
 }
 
 #[derive(Debug)]
 struct Peer {
-    idle: Vec<(TlsStream<TcpStream>, Instant)>,
+    idle: Vec<Idle>,
     places: Arc<Semaphore>,
 }
 
@@ -108,10 +137,19 @@ impl Peers {
     /// Why this shim is left alone now, if it is.
     #[must_use]
     pub fn avoids(&self, link: &Link) -> Option<PeerError> {
+        if let Err(error) = self.check(link) {
+            return Some(error);
+        }
         let avoided = lock(&self.avoided);
         let names = [link.address.clone(), name(link)];
         let found = names.iter().filter_map(|it| avoided.get(it));
         found.filter(|it| it.until > Instant::now()).map(|it| it.error.clone()).next()
+    }
+
+    /// Checks that this node and the other one prove themselves in the same way.
+    fn check(&self, link: &Link) -> Result<(), PeerError> {
+        let checked = self.tls.check(&link.proof);
+        checked.map_err(|mismatch| PeerError::Mismatch { address: link.address.clone(), mismatch })
     }
 
     /// A connection to a shim: one that is kept, or a new one. While it has all its connections, this waits for one if
@@ -125,6 +163,10 @@ impl Peers {
         deadline: Instant,
         waits: bool,
     ) -> Result<Lease, PeerError> {
+        if let Err(error) = self.check(link) {
+            self.avoid(&name(link), &error, SHIM_AVOIDED);
+            return Err(error);
+        }
         let busy = || PeerError::Busy { address: link.address.clone() };
         let places = Arc::clone(&lock(&self.shims).entry(name(link)).or_default().places);
         let place = match Arc::clone(&places).try_acquire_owned() {
@@ -134,20 +176,21 @@ impl Peers {
             }
             place => place.map_err(|_all_taken| busy())?,
         };
-        if let Some(stream) = self.kept(&name(link)) {
-            return Ok(Lease { stream, place: Some(place) });
+        if let Some(Idle { stream, made, .. }) = self.kept(&name(link)) {
+            return Ok(Lease { stream, place: Some(place), made });
         }
-        let stream = self.connect(link, deadline).await?;
-        Ok(Lease { stream, place: Some(place) })
+        let (stream, made) = self.connect(link, deadline).await?;
+        Ok(Lease { stream, place: Some(place), made })
     }
 
     /// A connection that is kept and still there.
-    fn kept(&self, name: &str) -> Option<TlsStream<TcpStream>> {
+    fn kept(&self, name: &str) -> Option<Idle> {
+        let number = self.tls.number();
         let mut shims = lock(&self.shims);
         let idle = &mut shims.get_mut(name)?.idle;
-        while let Some((stream, since)) = idle.pop() {
-            if since.elapsed() < IDLE_FOR && is_silent(&stream) {
-                return Some(stream);
+        while let Some(connection) = idle.pop() {
+            if connection.is_usable(number) {
+                return Some(connection);
             }
         }
         None
@@ -158,7 +201,9 @@ impl Peers {
     /// # Errors
     /// As [`Self::take`].
     pub async fn take_new(&self, link: &Link, deadline: Instant) -> Result<Lease, PeerError> {
-        Ok(Lease { stream: self.connect(link, deadline).await?, place: None })
+        self.check(link)?;
+        let (stream, made) = self.connect(link, deadline).await?;
+        Ok(Lease { stream, place: None, made })
     }
 
     /// Keeps a connection on which nothing is under way.
@@ -166,15 +211,17 @@ impl Peers {
         let mut shims = lock(&self.shims);
         let peer = shims.entry(name(link)).or_default();
         if peer.idle.len() < IDLE_MAX {
-            peer.idle.push((lease.stream, Instant::now()));
+            let Lease { stream, made, .. } = lease;
+            peer.idle.push(Idle { stream, since: Instant::now(), made });
         }
         drop(lease.place);
     }
 
     /// Closes connections that were not used for a while. Called now and then.
     pub fn sweep(&self) {
+        let number = self.tls.number();
         lock(&self.shims).retain(|_shim, peer| {
-            peer.idle.retain(|(stream, since)| since.elapsed() < IDLE_FOR && is_silent(stream));
+            peer.idle.retain(|connection| connection.is_usable(number));
             !peer.idle.is_empty() || peer.places.available_permits() < CONNECTIONS_MAX
         });
         let now = Instant::now();
@@ -185,7 +232,7 @@ impl Peers {
         &self,
         link: &Link,
         deadline: Instant,
-    ) -> Result<TlsStream<TcpStream>, PeerError> {
+    ) -> Result<(TlsStream<TcpStream>, Made), PeerError> {
         // A question finds out when a shim listens again.
         let asks = link.shim == ANY_SHIM;
         let avoided = self.avoids(link);
@@ -195,6 +242,8 @@ impl Peers {
             return Err(error);
         }
         let address = &link.address;
+        // One that changes meanwhile makes the connection look older.
+        let made = Made { at: Instant::now(), with: self.tls.number() };
         let stream = match timeout_at(deadline, dial(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
@@ -217,7 +266,7 @@ impl Peers {
         match timeout_at(deadline, self.greet(stream, link)).await {
             Ok(Ok(stream)) => {
                 self.answers(link);
-                Ok(stream)
+                Ok((stream, made))
             }
             Ok(Err(reason)) => {
                 let error = failed(reason);
@@ -230,7 +279,7 @@ impl Peers {
 
     /// The handshake, and what the other shim says first; why it takes no calls.
     async fn greet(&self, stream: TcpStream, link: &Link) -> Result<TlsStream<TcpStream>, String> {
-        let connected = self.tls.connect(stream, &link.shim, &link.key).await;
+        let connected = self.tls.connect(stream, &link.shim, &link.proof).await;
         let mut stream = connected.map_err(|error| error.to_string())?;
         match timeout(HANDSHAKE_MAX, read_message(&mut stream)).await {
             Ok(Ok(Some((Kind::Ready, _)))) => Ok(stream),

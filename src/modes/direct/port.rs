@@ -350,7 +350,7 @@ mod tests {
 
     async fn asked(shim: &str, port: u16, tls: &Tls) -> io::Result<String> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-        let mut stream = tls.connect(stream, shim, tls.public_key()).await?;
+        let mut stream = tls.connect(stream, shim, &tls.proof().unwrap()).await?;
         let mut name = vec![0; shim.len()];
         stream.read_exact(&mut name).await?;
         Ok(String::from_utf8(name).unwrap())
@@ -421,7 +421,7 @@ mod tests {
         }
         let other = Tls::new(NodeKey::fresh().unwrap()).unwrap();
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        let pinned = tls.connect(stream, "aa", other.public_key()).await;
+        let pinned = tls.connect(stream, "aa", &other.proof().unwrap()).await;
         assert!(pinned.unwrap_err().to_string().contains("certificate"), "it has another key");
     }
 

@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cwasi_modes::Payload;
-use cwasi_testbed::http_server::{Authority, HttpServer};
+use cwasi_testbed::authority::Authority;
+use cwasi_testbed::http_server::HttpServer;
 use cwasi_vm::engine::{EngineOptions, InstanceSpec, Module as _};
 use cwasi_vm::reactor::{self, HandlerOutcome};
 use cwasi_wire::egress::Egress;

@@ -5,52 +5,25 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::authority::{Authority, Certified};
 
 /// Longest wait for a client that says nothing more.
 const CLIENT_MAX: Duration = Duration::from_secs(60);
 
-/// An authority for certificates of `localhost` and `127.0.0.1`.
-#[derive(Debug)]
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    /// A new authority of this name.
-    ///
-    /// # Panics
-    /// When no keys can be made.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        // Authorities of one name would be taken for each other.
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        Self(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
-    }
-
-    /// Its certificate, for those who trust it.
-    #[must_use]
-    pub fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// Certificate and key of a server with this name.
-    fn config(&self, name: &str) -> Arc<ServerConfig> {
-        let params = CertificateParams::new([name.to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider's versions")
-            .with_no_client_auth();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("the key's own form");
-        let chain = vec![certificate.der().clone()];
-        Arc::new(config.with_single_cert(chain, key).expect("a certificate of this key"))
-    }
+/// TLS of a server with this name.
+fn config(authority: &Authority, name: &str) -> Arc<ServerConfig> {
+    let Certified { certificate, key } = authority.certify(name);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider's versions")
+        .with_no_client_auth();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("the key's own form");
+    let chain = vec![certificate.der().clone()];
+    Arc::new(config.with_single_cert(chain, key).expect("a certificate of this key"))
 }
 
 /// A server on a port of its own, until the process ends. Its paths:
@@ -82,7 +55,7 @@ impl HttpServer {
     /// When there is no port.
     #[must_use]
     pub fn encrypted(authority: &Authority, name: &str) -> Self {
-        Self::with(Some(authority.config(name)))
+        Self::with(Some(config(authority, name)))
     }
 
     fn with(tls: Option<Arc<ServerConfig>>) -> Self {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cwasi_config::NodeConfig;
 use cwasi_config::link::LinkMode;
-use cwasi_host::network::{Network, PeerError, link_entry, node_name};
+use cwasi_host::network::{Network, PeerError, link_end, link_entry, node_name};
 use tokio::net::TcpStream;
 
 use super::{Checks, State};
@@ -14,6 +14,9 @@ use super::{Checks, State};
 const WHAT: &str = "link";
 /// Longest attempt to connect to the own port.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A certificate that ends earlier is worth a note.
+const RENEW_WITHIN: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// Most instances that are looked at for their nodes.
 const INSTANCES_MAX: usize = 1000;
 
@@ -22,6 +25,7 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig, network: &
         return checks.add(State::Ok, WHAT, "link = \"redis\": calls to other hosts go over Redis");
     }
     own_port(checks, config).await;
+    own_proof(checks, config);
     own_entry(checks, config);
     if !network.has_redis() {
         return peers(checks, network).await;
@@ -45,6 +49,26 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig, network: &
     if !reached.is_empty() {
         checks.add(State::Ok, WHAT, format!("reaches {}", reached.join(", ")));
     }
+}
+
+/// What the node proves itself by, and for how long.
+pub(super) fn own_proof(checks: &mut Checks, config: &NodeConfig) {
+    let (state, found) = match link_end(config) {
+        Ok(None) => (State::Ok, "proves this node by its key (no link_ca)".to_owned()),
+        Ok(Some(end)) => {
+            let until = humantime::format_rfc3339_seconds(end);
+            let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+            let found = format!("proves this node by link_cert, until {until}");
+            if left < RENEW_WITHIN {
+                let days = left.as_secs() / DAY.as_secs();
+                (State::Note, format!("{found}: renew it, {days} days are left"))
+            } else {
+                (State::Ok, found)
+            }
+        }
+        Err(error) => (State::Fault, error.to_string()),
+    };
+    checks.add(state, WHAT, found);
 }
 
 /// What other nodes need to reach this one without Redis. Only a key that is to stay is worth it.

@@ -28,6 +28,9 @@ pub(super) async fn examine(checks: &mut Checks, config: &NodeConfig) {
         }
         Ok(Some(network)) => network,
         Ok(None) => {
+            if config.link_ca.is_some() {
+                link::own_proof(checks, config);
+            }
             link::own_entry(checks, config);
             let file = config_file();
             let found = format!(

@@ -14,7 +14,7 @@ use cwasi_wire::frame::{Enveloped, PayloadRef, encode_head};
 use cwasi_wire::ids::{CallId, Identity};
 use cwasi_wire::network::{
     self, Answer, AnswerKind, CALL_VERSION, Call, Caller, Claim, Event, KEPT_VERSION, Link,
-    Location, Payload, TryId,
+    Location, NodeProof, Payload, TryId,
 };
 use cwasi_wire::trace::{Phase, PhaseKind, Span, SpanKind, SpanReport, TraceContext};
 use protobuf::MessageField;
@@ -202,7 +202,7 @@ pub fn network(corpus: &Corpus) -> Outcomes<()> {
         link: Some(Box::new(Link {
             address: "edge:9470".into(),
             shim: "0a1b".into(),
-            key: vec![1; 44],
+            proof: NodeProof::Key(vec![1; 44]),
         })),
     };
     corpus.add("network", "call", network::encode(&call(payload())))?;

@@ -17,14 +17,16 @@ use super::super::Network;
 use super::super::deliver::{admit, request_of, wait_of};
 use super::super::instance::Connection;
 use super::super::outgoing::CallResponse;
+use super::trust::PeerNode;
 use super::{Direct, lock};
 use cwasi_coordinator::registry::Record;
 use cwasi_direct::connection::{
     ConnectionError, Kind, read_message, read_payload, write_message, write_payload,
 };
 use cwasi_direct::decisions::Decision;
-use cwasi_direct::peers::set_up;
+use cwasi_direct::peers::{USED_FOR, set_up};
 use cwasi_direct::port::SharedPort;
+use cwasi_direct::tls::Proven;
 use cwasi_modes::causes::Unreached;
 use cwasi_modes::{CallError, Overload, Payload};
 use cwasi_wire::envelope::CallStatus;
@@ -79,8 +81,8 @@ impl Network {
     ) -> Result<(), ConnectionError> {
         let Some(direct) = &self.inner.direct else { return Ok(()) };
         set_up(&stream)?;
-        let (mut stream, key) = direct.tls.accept(stream).await?;
-        let known = direct.node_of(&self.inner.link, &key).await;
+        let (mut stream, proven) = direct.settings.tls.accept(stream).await?;
+        let known = direct.node_of(&self.inner.link, &proven).await;
         let admitted = match direct.taken.load(Relaxed) {
             CONNECTIONS_MAX.. => Err(format!("{CONNECTIONS_MAX} connections are open")),
             _ => known,
@@ -94,8 +96,9 @@ impl Network {
         };
         write_message(&mut stream, Kind::Ready, &[]).await?;
         drop(handshake);
-        let (last, kept) = (None, None);
-        let mut incoming = Incoming { network: &self, direct, stream, key, node, last, kept };
+        let (last, kept, since) = (None, None, Instant::now());
+        let mut incoming =
+            Incoming { network: &self, direct, stream, proven, since, node, last, kept };
         direct.taken.fetch_add(1, Relaxed);
         let ended = incoming.serve().await;
         direct.taken.fetch_sub(1, Relaxed);
@@ -109,9 +112,10 @@ struct Incoming<'a> {
     network: &'a Network,
     direct: &'a Direct,
     stream: TlsStream<TcpStream>,
-    /// The other shim's node, if its key belongs to one name; and its key.
-    node: Option<String>,
-    key: Vec<u8>,
+    /// The other shim's node, and what that has proved.
+    node: PeerNode,
+    proven: Proven,
+    since: Instant,
     /// The last call, whose answer its caller may not have.
     last: Option<TryId>,
     /// The connection of the last call to its instance: the next one often has the same caller and instance.
@@ -130,8 +134,7 @@ impl Incoming<'_> {
             let Some((kind, message)) = message? else { return Ok(()) };
             // The caller sends the next message when it has the last answer.
             self.settle(true);
-            // A node may have lost its key since.
-            if let Err(reason) = self.direct.node_of(&self.network.inner.link, &self.key).await {
+            if let Err(reason) = self.is_known().await {
                 self.direct.note_refusal(&reason);
                 return self.close(&reason).await;
             }
@@ -147,6 +150,16 @@ impl Incoming<'_> {
                 }
             }
         }
+    }
+
+    /// Checks that the other side may still call.
+    async fn is_known(&self) -> Result<(), String> {
+        // Its certificate may have ended. Callers of ours make a new connection long before.
+        if matches!(self.proven, Proven::Certificate(_)) && self.since.elapsed() > 2 * USED_FOR {
+            return Err("the connection is too old".to_owned());
+        }
+        // A node may have lost its key.
+        self.direct.node_of(&self.network.inner.link, &self.proven).await.map(drop)
     }
 
     /// Ends the connection, and tells the caller that a call that it may just have sent is not taken.
@@ -233,10 +246,7 @@ impl Incoming<'_> {
             cause: Unreached::Node { node: node.clone(), error },
         };
         let caller = call.caller.get_or_default();
-        if let Some(from) = self.node.as_ref().filter(|from| caller.node != **from) {
-            let error = format!("a call of node {} came from node {from}", caller.node);
-            return Err(unreachable(error));
-        }
+        self.node.is(&caller.node).map_err(unreachable)?;
         let Some(record) = self.direct.record(&call.instance) else {
             let instance = format!("instance {} on node {node}", call.instance);
             let cause = Unreached::NoListener { instance };

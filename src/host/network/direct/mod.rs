@@ -24,11 +24,10 @@ use cwasi_coordinator::registry::Record;
 use cwasi_direct::decisions::Decisions;
 use cwasi_direct::peers::{PeerError, Peers};
 use cwasi_direct::port::{self, PortSettings};
-use cwasi_direct::tls::Tls;
 use cwasi_networked::{NetworkError, locations, nodes};
-use cwasi_wire::network::{Link, Location};
+use cwasi_wire::network::{Link, Location, NodeProof};
 pub(super) use outgoing::DirectEnd;
-pub use settings::{DirectSettings, link_entry};
+pub use settings::{DirectSettings, link_end, link_entry};
 use trust::KnownNodes;
 
 /// Longest look-up of the node's own address.
@@ -51,7 +50,6 @@ pub(super) struct Direct {
     settings: DirectSettings,
     /// This daemon, for others.
     shim: String,
-    tls: Tls,
     peers: Peers,
     decisions: Mutex<Decisions>,
     nodes: KnownNodes,
@@ -78,15 +76,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Direct {
-    /// `shim` are hexadecimal digits that no other shim has. `None` when rustls does not take the key.
-    pub(super) fn new(settings: DirectSettings, shim: &str) -> Option<Self> {
-        let unusable = |error| tracing::error!(%error, "no direct connections: the node's key");
-        let tls = Tls::new(settings.key.clone()).map_err(unusable).ok()?;
-        Some(Self {
+    /// `shim` are hexadecimal digits that no other shim has.
+    pub(super) fn new(settings: DirectSettings, shim: &str) -> Self {
+        Self {
+            peers: Peers::new(settings.tls.clone()),
             settings,
             shim: shim.to_owned(),
-            peers: Peers::new(tls.clone()),
-            tls,
             decisions: Mutex::default(),
             nodes: KnownNodes::default(),
             payloads: Arc::new(Semaphore::new(PAYLOADS_MAX)),
@@ -97,7 +92,7 @@ impl Direct {
             has_port: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
             has_no_link: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Why a direct connection to this shim is not tried now, if it is not.
@@ -237,7 +232,8 @@ impl Network {
     }
 
     async fn begin_to_take(&self, direct: &Direct) -> io::Result<Link> {
-        let DirectSettings { listen, dir, key, .. } = direct.settings.clone();
+        let DirectSettings { listen, dir, tls, .. } = direct.settings.clone();
+        let proof = tls.proof().map_err(io::Error::other)?;
         let address = direct.settings.address();
         let address =
             timeout(ADDRESS_MAX, address).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()))?;
@@ -245,7 +241,7 @@ impl Network {
         let port = port::share(PortSettings { listen, dir, shim: shim.clone() })?;
         direct.has_port.store(true, Relaxed);
         tokio::spawn(self.clone().take_connections(port));
-        Ok(Link { address, shim, key: key.public().to_vec() })
+        Ok(Link { address, shim, proof })
     }
 
     /// Announces the node's key while this daemon runs, and closes connections that nobody uses.
@@ -253,6 +249,8 @@ impl Network {
         let Some(direct) = &self.inner.direct else { return };
         let mut sweep = interval(SWEEP_EVERY);
         let announcing = async {
+            // The authority says which nodes there are, otherwise.
+            let Ok(NodeProof::Key(key)) = direct.settings.tls.proof() else { return };
             let mut epoch = 0;
             loop {
                 let session = tokio::select! {
@@ -262,7 +260,7 @@ impl Network {
                         Err(_away) => continue,
                     },
                 };
-                match nodes::announce(&session, direct.tls.public_key(), &self.inner.node).await {
+                match nodes::announce(&session, &key, &self.inner.node).await {
                     Ok(()) => epoch = session.epoch,
                     Err(error) => {
                         tracing::warn!(%error, "the node's key is not announced");

@@ -90,14 +90,14 @@ impl Network {
 
 impl DirectTry<'_> {
     async fn run(&self, lease: Lease) -> DirectEnd {
-        let Lease { stream, place } = lease;
+        let Lease { stream, place, made } = lease;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (end, received) = self.exchange(&mut reader, &mut writer).await;
         let is_clean = matches!(&received, Some(Received::Refused(_) | Received::Ended(_, Ok(_))))
             && self.progress.complete.load(Relaxed);
         if is_clean {
             let stream = reader.unsplit(writer);
-            self.direct.peers.put_back(self.link, Lease { stream, place });
+            self.direct.peers.put_back(self.link, Lease { stream, place, made });
         }
         match (end, received) {
             ((End::Refused, _), Some(Received::NoMore(reason))) => {

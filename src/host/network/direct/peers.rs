@@ -15,7 +15,7 @@ use cwasi_direct::tls::{server_name, shim_of};
 use cwasi_networked::NetworkError;
 use cwasi_networked::locations::INSTANCES_MAX;
 use cwasi_wire::ids::Identity;
-use cwasi_wire::network::{Link, Location, LocationList, Question, decode, encode};
+use cwasi_wire::network::{Link, Location, LocationList, NodeProof, Question, decode, encode};
 
 /// Longest wait for the answer of a node.
 const ASK_MAX: Duration = Duration::from_secs(2);
@@ -97,10 +97,16 @@ impl Direct {
     }
 }
 
-/// A location of this node, at the address and with the key that the configuration says.
+/// A location of this node, at the address and with the proof that the configuration says.
 fn reached_at(peer: &Link, location: Location) -> Option<Location> {
     let shim = location.link?.shim;
     shim_of(&server_name(&shim))?;
+    // Its errors and metrics would name another node.
+    if let NodeProof::Certificate { node } = &peer.proof
+        && *node != location.node
+    {
+        return None;
+    }
     let link = Link { shim, ..peer.clone() };
     Some(Location { link: Some(Box::new(link)), ..location })
 }
@@ -122,9 +128,10 @@ impl Inner {
         Ok(encode(&LocationList::of(&locations)))
     }
 
-    /// The node that asks knows the address and the key.
+    /// The node that asks knows the address and the proof.
     fn location_of(&self, record: Record) -> Location {
-        let link = Link { address: String::new(), shim: record.link, key: Vec::new() };
+        let proof = NodeProof::Certificate { node: self.node.clone() };
+        let link = Link { address: String::new(), shim: record.link, proof };
         Location {
             identity: record.identity,
             node: self.node.clone(),

@@ -3,16 +3,18 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use tokio::net::UdpSocket;
 
 use super::super::node_name;
 use cwasi_config::NodeConfig;
-use cwasi_config::link::{LinkMode, LinkPeer};
+use cwasi_config::link::{LinkMode, LinkPeer, PeerName};
+use cwasi_direct::certificates::{CertificateError, CertificateSettings, end_of};
 use cwasi_direct::key::{KeyError, NodeKey, public_of};
-use cwasi_direct::tls::ANY_SHIM;
+use cwasi_direct::tls::{ANY_SHIM, Tls};
 use cwasi_networked::RedisTarget;
-use cwasi_wire::network::Link;
+use cwasi_wire::network::{Link, NodeProof};
 
 /// Folder of the node's shims in its state directory.
 const FOLDER: &str = "link";
@@ -20,7 +22,7 @@ const FOLDER: &str = "link";
 /// How this node takes and makes direct connections.
 #[derive(Clone, Debug)]
 pub struct DirectSettings {
-    pub key: NodeKey,
+    pub tls: Tls,
     /// Address and port on which it listens.
     pub listen: SocketAddr,
     /// `host:port` that others connect to; `None` = the address from which this host reaches `redis`.
@@ -44,21 +46,16 @@ impl DirectSettings {
         if config.link == LinkMode::Redis {
             return None;
         }
-        let unusable = |error| {
-            if config.link_peers.is_empty() {
-                // A process of another user than root has none.
-                tracing::info!(%error, "no direct connections");
-            } else {
-                tracing::error!(%error, "link_peers cannot be used: no calls to other nodes");
-            }
-        };
-        let peers = config.link_peers.iter().map(|LinkPeer { address, key }| Link {
+        let peers = config.link_peers.iter().map(|LinkPeer { address, name }| Link {
             address: address.clone(),
             shim: ANY_SHIM.to_owned(),
-            key: public_of(key),
+            proof: match name {
+                PeerName::Key(key) => NodeProof::Key(public_of(key)),
+                PeerName::Node(node) => NodeProof::Certificate { node: node.clone() },
+            },
         });
         Some(Self {
-            key: key_of(config).map_err(unusable).ok()?,
+            tls: tls_of(config)?,
             listen: config.link_listen,
             advertise: config.link_advertise.clone(),
             redis: redis.and_then(RedisTarget::host_and_port),
@@ -97,6 +94,27 @@ impl DirectSettings {
     }
 }
 
+/// What the node proves on its connections; `None` if it makes none.
+fn tls_of(config: &NodeConfig) -> Option<Tls> {
+    if let Some(certificate) = certificate_of(config) {
+        return Some(Tls::with_certificate(certificate));
+    }
+    let tls = key_of(config).map_err(|error| error.to_string());
+    match tls.and_then(|key| Tls::new(key).map_err(|error| error.to_string())) {
+        Ok(tls) => Some(tls),
+        // A process of another user than root has none.
+        Err(error) if config.link_peers.is_empty() => {
+            tracing::info!(error, "no direct connections");
+            None
+        }
+        // There is no other path, so each call says why there is none.
+        Err(error) => {
+            tracing::error!(error, "link_peers cannot be used: no calls to other nodes");
+            Some(Tls::without_proof(error))
+        }
+    }
+}
+
 /// The node's key; the first process makes it.
 fn key_of(config: &NodeConfig) -> Result<NodeKey, KeyError> {
     match &config.link_key {
@@ -105,18 +123,34 @@ fn key_of(config: &NodeConfig) -> Result<NodeKey, KeyError> {
     }
 }
 
+fn certificate_of(config: &NodeConfig) -> Option<CertificateSettings> {
+    let files = (config.link_ca.clone(), config.link_cert.clone(), config.link_key.clone());
+    let (Some(ca), Some(certificate), Some(key)) = files else { return None };
+    Some(CertificateSettings { ca, certificate, key, node: node_name(&config.node) })
+}
+
+/// When the node's certificate ends; `None` if it proves a key.
+///
+/// # Errors
+/// When it has a certificate that cannot be used now.
+pub fn link_end(config: &NodeConfig) -> Result<Option<SystemTime>, CertificateError> {
+    certificate_of(config).as_ref().map(end_of).transpose()
+}
+
 /// What other nodes without Redis write into their `link_peers` for this one. Makes its key, if there is none.
 ///
 /// # Errors
 /// When its key cannot be used.
 pub fn link_entry(config: &NodeConfig) -> Result<String, KeyError> {
-    let (key, port) = (key_of(config)?, config.link_listen.port());
+    let (node, port) = (node_name(&config.node), config.link_listen.port());
     let address = match &config.link_advertise {
         Some(address) => address.clone(),
-        None if config.link_listen.ip().is_unspecified() => {
-            format!("{}:{port}", node_name(&config.node))
-        }
+        None if config.link_listen.ip().is_unspecified() => format!("{node}:{port}"),
         None => config.link_listen.to_string(),
     };
-    Ok(format!("{address}#{}", hex::encode(key.raw())))
+    let name = match config.link_ca {
+        Some(_) => node,
+        None => hex::encode(key_of(config)?.raw()),
+    };
+    Ok(format!("{address}#{name}"))
 }

@@ -1,5 +1,6 @@
-//! Which nodes may call over direct connections: those whose keys are announced in Redis, or, without Redis, those of
-//! `link_peers`. Who may write into Redis is trusted, as with calls over Redis.
+//! Which nodes may call over direct connections: those whose keys are announced in Redis, or that have a certificate of
+//! the node's authority; without Redis, those of `link_peers`. Who may write into Redis is trusted, as with calls over
+//! Redis.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,9 @@ use tokio::time::Instant;
 
 use super::super::refresh::{Background, LookUp};
 use super::{Direct, lock};
+use cwasi_direct::tls::Proven;
 use cwasi_networked::{NetworkError, RedisLink, nodes};
+use cwasi_wire::network::{Link, NodeProof};
 
 /// How long an answer of Redis counts. While Redis is away, it counts on.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -31,21 +34,70 @@ struct KnownNode {
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownNodes(Arc<Mutex<HashMap<Vec<u8>, KnownNode>>>);
 
+/// The node at the other end of a connection.
+#[derive(Clone, Debug)]
+pub(super) enum PeerNode {
+    /// Redis says whose key it has proved.
+    Named(String),
+    /// Our configuration lists its key, and no name.
+    Listed,
+    /// It has proved a certificate.
+    Certified(Proven),
+}
+
+impl PeerNode {
+    /// Checks that a call that says to come from this node does.
+    ///
+    /// # Errors
+    /// What is wrong, for the caller.
+    pub(super) fn is(&self, node: &str) -> Result<(), String> {
+        match self {
+            Self::Named(name) if name != node => {
+                Err(format!("a call of node {node} came from node {name}"))
+            }
+            Self::Certified(proven) if !proven.is_certified(node) => {
+                Err(format!("a call of node {node} came with a certificate of another node"))
+            }
+            Self::Named(_) | Self::Listed | Self::Certified(_) => Ok(()),
+        }
+    }
+}
+
+fn not_listed(what: &str) -> String {
+    format!("the caller's {what} is not in link_peers")
+}
+
 impl Direct {
-    /// The name of the node with this key; `None` for a node of `link_peers`, whose configuration says its name.
+    /// The node that has proved this. Its calls have to name it ([`PeerNode::is`]).
     ///
     /// # Errors
     /// Why it may not call, for the other side.
     pub(super) async fn node_of(
         &self,
         redis: &RedisLink,
-        key: &[u8],
-    ) -> Result<Option<String>, String> {
-        if !self.has_peers() {
-            return self.nodes.of_key(redis, key).await.map(Some);
+        proven: &Proven,
+    ) -> Result<PeerNode, String> {
+        match proven {
+            Proven::Key(key) if !self.has_peers() => {
+                self.nodes.of_key(redis, key).await.map(PeerNode::Named)
+            }
+            Proven::Key(key) => {
+                let is_listed =
+                    |peer: &Link| matches!(&peer.proof, NodeProof::Key(it) if it == key);
+                let is_peer = self.settings.peers.iter().any(is_listed);
+                is_peer.then_some(PeerNode::Listed).ok_or_else(|| not_listed("key"))
+            }
+            Proven::Certificate(_) if !self.has_peers() => Ok(PeerNode::Certified(proven.clone())),
+            Proven::Certificate(_) => {
+                let is_listed = |peer: &Link| match &peer.proof {
+                    NodeProof::Certificate { node } => proven.is_certified(node),
+                    NodeProof::Key(_) => false,
+                };
+                let is_peer = self.settings.peers.iter().any(is_listed);
+                let certified = || PeerNode::Certified(proven.clone());
+                is_peer.then(certified).ok_or_else(|| not_listed("certificate"))
+            }
         }
-        let is_peer = self.settings.peers.iter().any(|peer| peer.key == key);
-        is_peer.then_some(None).ok_or_else(|| "the caller's key is not in link_peers".to_owned())
     }
 }
 
