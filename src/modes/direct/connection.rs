@@ -56,6 +56,18 @@ pub enum ConnectionError {
     Memory(#[from] SegmentError),
 }
 
+impl ConnectionError {
+    /// True if the other side has said nothing for too long, as when packets are lost on the way.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Self::Broken(error) => error.kind() == io::ErrorKind::TimedOut,
+            Self::Stalled => true,
+            Self::Malformed { .. } | Self::Unexpected { .. } | Self::Memory(_) => false,
+        }
+    }
+}
+
 /// A message's head. Fails when it is none of ours.
 fn parse_head(head: [u8; HEAD]) -> Result<(Kind, usize), ConnectionError> {
     let [kind, zeros @ .., a, b, c, d] = head;

@@ -291,6 +291,17 @@ impl Peers {
         }
     }
 
+    /// A connection timed out under a call: further calls take another path for a while.
+    pub fn loses(&self, link: &Link, why: &str) -> PeerError {
+        let reason = format!("{why}: are large packets lost on the way (MTU)?");
+        let error = PeerError::Shim { address: link.address.clone(), reason };
+        if let Some(peer) = lock(&self.shims).get_mut(&name(link)) {
+            peer.idle.clear();
+        }
+        self.avoid(&name(link), &error, ADDRESS_AVOIDED);
+        error
+    }
+
     fn avoid(&self, whom: &str, error: &PeerError, time: Duration) {
         let avoided = Avoided { until: Instant::now() + time, error: error.clone() };
         let before = lock(&self.avoided).insert(whom.to_owned(), avoided);

@@ -87,7 +87,7 @@ enum Own {
 }
 
 /// What the other side of a connection has proved.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Proven {
     /// A public key: whose it is, its user has to ask.
     Key(Vec<u8>),

@@ -34,8 +34,6 @@ use cwasi_wire::network::{self, Answer, AnswerKind, Call, Caller, TryId, encode,
 
 /// Most handshakes at a time; further connections wait.
 const HANDSHAKES_MAX: usize = 256;
-/// Most connections of one daemon; further ones are refused, and their calls go over Redis.
-const CONNECTIONS_MAX: usize = 4096;
 /// How long a connection may be without a call; callers close theirs earlier.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// After this, a call that runs is said to be accepted. Most have ended by then.
@@ -83,12 +81,9 @@ impl Network {
         set_up(&stream)?;
         let (mut stream, proven) = direct.settings.tls.accept(stream).await?;
         let known = direct.node_of(&self.inner.link, &proven).await;
-        let admitted = match direct.taken.load(Relaxed) {
-            CONNECTIONS_MAX.. => Err(format!("{CONNECTIONS_MAX} connections are open")),
-            _ => known,
-        };
-        let node = match admitted {
-            Ok(node) => node,
+        let admitted = known.and_then(|node| Ok((node, direct.taken.take(&proven)?)));
+        let (node, _place) = match admitted {
+            Ok(admitted) => admitted,
             Err(reason) => {
                 direct.note_refusal(&reason);
                 return write_message(&mut stream, Kind::Refusal, reason.as_bytes()).await;
@@ -99,9 +94,7 @@ impl Network {
         let (last, kept, since) = (None, None, Instant::now());
         let mut incoming =
             Incoming { network: &self, direct, stream, proven, since, node, last, kept };
-        direct.taken.fetch_add(1, Relaxed);
         let ended = incoming.serve().await;
-        direct.taken.fetch_sub(1, Relaxed);
         incoming.settle(false);
         ended
     }

@@ -1,18 +1,20 @@
 //! The shim's side of direct connections ([`cwasi_direct`]). Runs in the shim daemon, and in processes of the host that
 //! call functions, which take no calls.
 //!
-//! - [`outgoing`]: one try of a call. [`incoming`]: calls of other hosts. [`trust`]: whose they may be.
+//! - [`outgoing`]: one try of a call. [`incoming`]: calls of other hosts. [`trust`]: whose they may be; [`taken`]: how
+//!   many connections.
 //! - [`settings`]: what a node is configured to. [`peers`]: questions between nodes without Redis.
 
 mod incoming;
 mod outgoing;
 mod peers;
 mod settings;
+mod taken;
 mod trust;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ use cwasi_networked::{NetworkError, locations, nodes};
 use cwasi_wire::network::{Link, Location, NodeProof};
 pub(super) use outgoing::DirectEnd;
 pub use settings::{DirectSettings, link_end, link_entry};
+use taken::Taken;
 use trust::KnownNodes;
 
 /// Longest look-up of the node's own address.
@@ -61,7 +64,7 @@ pub(super) struct Direct {
     /// True when it takes no more calls.
     closing: watch::Sender<bool>,
     /// Connections of other shims.
-    taken: AtomicUsize,
+    taken: Taken,
     /// True while it has a part in the node's port.
     has_port: AtomicBool,
     /// True after the log said that a connection was refused.
@@ -88,7 +91,7 @@ impl Direct {
             served: Mutex::default(),
             link: OnceCell::new(),
             closing: watch::Sender::new(false),
-            taken: AtomicUsize::new(0),
+            taken: Taken::default(),
             has_port: AtomicBool::new(false),
             has_refused: AtomicBool::new(false),
             has_no_link: AtomicBool::new(false),
@@ -225,7 +228,7 @@ impl Network {
         let Some(direct) = &self.inner.direct else { return };
         direct.closing.send_replace(true);
         let until = Instant::now() + CLOSE_MAX;
-        let is_busy = || direct.has_port.load(Relaxed) || direct.taken.load(Relaxed) > 0;
+        let is_busy = || direct.has_port.load(Relaxed) || !direct.taken.is_empty();
         while is_busy() && Instant::now() < until {
             sleep(CLOSE_PAUSE).await;
         }

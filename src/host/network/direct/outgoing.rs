@@ -55,6 +55,8 @@ enum Received {
 struct Progress {
     complete: AtomicBool,
     accepted: AtomicBool,
+    /// Packets do not arrive.
+    timed_out: AtomicBool,
 }
 
 struct DirectTry<'a> {
@@ -104,6 +106,10 @@ impl DirectTry<'_> {
                 let address = self.link.address.clone();
                 DirectEnd::NoConnection(PeerError::Shim { address, reason })
             }
+            // Where large packets are lost, a new connection comes up, and breaks again.
+            ((End::NotAccepted, why), _) if self.progress.timed_out.load(Relaxed) => {
+                DirectEnd::NoConnection(self.direct.peers.loses(self.link, &why))
+            }
             ((end, why), received) => DirectEnd::Tried(self.outcome(end, &why, received)),
         }
     }
@@ -133,20 +139,20 @@ impl DirectTry<'_> {
                         if is_refusal { Event::Refused } else { Event::Answered }
                     }
                     Err(error) => {
-                        why = error.to_string();
+                        self.note(&error, &mut why);
                         Event::Lost
                     }
                 },
                 sent = &mut sending, if !is_sent => {
                     is_sent = true;
                     late = Instant::now() + patience;
+                    if let Err(error) = &sent {
+                        self.note(error, &mut why);
+                    }
                     match sent {
                         // A refusal may still be read from a connection that takes no more.
                         Ok(()) | Err(ConnectionError::Broken(_)) => continue,
-                        Err(error) => {
-                            why = error.to_string();
-                            Event::Lost
-                        }
+                        Err(_) => Event::Lost,
                     }
                 }
                 decision = &mut asking, if is_asked => {
@@ -174,6 +180,15 @@ impl DirectTry<'_> {
                 Next::Ask => is_asked = true,
                 Next::End(end) => return ((end, why), received),
             }
+        }
+    }
+
+    /// Notes why the connection has ended. The system says to one half that it timed out, and to the other one that it
+    /// has ended.
+    fn note(&self, error: &ConnectionError, why: &mut String) {
+        let before = self.progress.timed_out.fetch_or(error.is_timeout(), Relaxed);
+        if !before {
+            *why = error.to_string();
         }
     }
 
