@@ -107,7 +107,7 @@ fn system_time(time: UnixTime) -> SystemTime {
 /// # Errors
 /// When its files are no certificate of it now.
 pub fn end_of(settings: &CertificateSettings) -> Result<SystemTime, CertificateError> {
-    load(settings, &super::tls::provider(), UnixTime::now()).map(|found| found.ends)
+    load(settings, &super::ciphers::provider(), UnixTime::now()).map(|found| found.ends)
 }
 
 /// Reads and checks a node's certificate.

@@ -26,6 +26,7 @@
 //! | | answers ([`cwasi_wire::network::Answer`], [`cwasi_wire::network::LocationList`]) |
 
 pub mod certificates;
+mod ciphers;
 pub mod connection;
 pub mod decisions;
 pub mod exchange;

@@ -15,9 +15,6 @@ use rustls::client::{
     AlwaysResolvesClientRawPublicKeys, ResolvesClientCert, Resumption, verify_server_name,
 };
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::cipher_suite::{
-    TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256,
-};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, ParsedCertificate, ResolvesServerCert};
@@ -29,6 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::certificates::CertificateSettings;
+use super::ciphers::provider;
 use super::key::NodeKey;
 use super::rotation::CurrentCertificate;
 use super::verifiers::{AnyKey, CertificateOf, PinnedKey};
@@ -57,14 +55,6 @@ pub fn shim_of(server_name: &str) -> Option<&str> {
     // It becomes the name of a file.
     let is_name = !shim.is_empty() && shim.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_name || shim == ANY_SHIM).then_some(shim)
-}
-
-/// Ciphers, signatures and random bytes of all connections.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    let mut provider = rustls::crypto::ring::default_provider();
-    // The faster of the two AES ones: payloads are large, and both are sound.
-    provider.cipher_suites = vec![TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256];
-    Arc::new(provider)
 }
 
 /// Both ends' settings of one node. Clones share them.

@@ -5,7 +5,7 @@ use std::fs;
 use cwasi_testbed::authority::Authority;
 
 use super::*;
-use crate::tls::provider;
+use crate::ciphers::provider;
 
 /// Files of node `edge` in a folder of their own, with no certificate in them.
 fn files() -> (tempfile::TempDir, CertificateSettings) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cwasi_testbed::authority::Authority;
 
-use super::super::tls::provider;
+use super::super::ciphers::provider;
 use super::*;
 
 struct Files {
