@@ -104,7 +104,7 @@ bench-quick: ## The same, less of it, in less than 5 minutes
 	@scripts/setup.sh --languages
 	@$(if $(ENGINE),CWASI_TEST_ENGINE=$(ENGINE) )scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
 
-bench-scale: ## How cost grows with functions, callers, payloads, nodes (CASE=part of a group, QUICK=yes): target/bench-scale
+bench-scale: ## How cost grows with functions, calls, payloads, nodes (CASE=part of a name, QUICK=yes): target/bench-scale
 	@scripts/setup.sh --tests
 	@scripts/bench.sh scale $(if $(QUICK),--quick) $(if $(CASE),--case '$(CASE)')
 

@@ -39,8 +39,8 @@ pub fn callers(scale: &Scale) -> Result<Vec<Curve>> {
         "callers-call",
         [over, "us"],
         Cost::All,
-        "64 B to one callee with four workers; up to 64 functions call, each with as many calls in flight as are missing; \
-         until a function's calls have answers",
+        "64 B to one callee with four workers; up to 64 functions call, then each with several calls in flight, until \
+         these have their answers",
     );
     let mut share = Curve::new(
         "callers-machine-time",

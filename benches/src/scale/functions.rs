@@ -42,20 +42,20 @@ impl Curves {
                 "functions-start",
                 [OVER, "us"],
                 Cost::One,
-                "ctr run --detach of one more function of the workflow; the last ten of the amount, one after the other",
+                "ctr run --detach of one more function of the workflow: the last ten, one after the other",
             ),
             memory: Curve::new(
                 "functions-memory",
                 [OVER, "MiB"],
                 Cost::One,
-                "all our processes, shim daemon and zygote included, by functions that wait; proportional set size, or the \
-                 cgroups' charge if larger",
+                "all our processes, shim daemon and zygote included, by functions that wait; proportional set size, or \
+                 the cgroups' charge if larger",
             ),
             first_call: Curve::new(
                 "functions-first-call",
                 [OVER, "us"],
                 Cost::One,
-                "64 B to a callee that the caller never called, the last ten of the amount; the caller has called another one",
+                "64 B to a callee that the caller never called, of the last ten; the caller has called another one",
             ),
             ps: Curve::new(
                 "functions-cwasi-ps",

@@ -36,8 +36,8 @@ pub fn run(scale: &Scale) -> Result<Vec<Curve>> {
         "nodes-first-call",
         OVER,
         Cost::One,
-        "64 B to a function on the other node, the first call of a caller whose shim is new, the connection between the \
-         nodes included; each other node is a record of two functions in Redis",
+        "64 B to a function on the other node, the first call of a caller whose shim is new, with the connection \
+         between the nodes; each other node is the records of two functions in Redis",
     );
     let mut look_up = Curve::new(
         "nodes-look-up",

@@ -18,8 +18,8 @@ pub fn render(report: &Report) -> Result<String> {
     let quiet = if report.machine.was_quiet() { "" } else { " class=\"warning\"" };
     write!(page, "<p{quiet}>{}</p>", escaped(&report.machine.sentence()))?;
     page.push_str(
-        "<p>Exponents are slopes of the medians on logarithmic axes: of all points, and of the last half. The cost of all \
-         grows superlinearly above 1.15; the cost of one, above 0.15.</p>",
+        "<p>Exponents are slopes of the medians on logarithmic axes: of all points, and of the last half. The cost of \
+         all grows superlinearly above 1.15; the cost of one, above 0.15.</p>",
     );
     for failure in &report.failures {
         let reason = escaped(&failure.reason);
