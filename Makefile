@@ -9,6 +9,7 @@ BASE ?=
 RUNS ?=
 REPEATS ?=
 ENGINE ?=
+QUICK ?=
 TEST ?=
 TARGET ?=
 MINUTES ?=
@@ -22,7 +23,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -102,6 +103,10 @@ bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name, 
 bench-quick: ## The same, less of it, in less than 5 minutes
 	@scripts/setup.sh --languages
 	@$(if $(ENGINE),CWASI_TEST_ENGINE=$(ENGINE) )scripts/bench.sh quick $(if $(CASE),--case '$(CASE)')
+
+bench-scale: ## How cost grows with functions, calls, payloads, nodes (CASE=part of a name, QUICK=yes): target/bench-scale
+	@scripts/setup.sh --tests
+	@scripts/bench.sh scale $(if $(QUICK),--quick) $(if $(CASE),--case '$(CASE)')
 
 bench-ab: ## Cases of the checkout and of BASE=revision in turns (CASE=part of a name, RUNS=3 each)
 	@scripts/setup.sh --languages

@@ -81,6 +81,13 @@ pub fn proportional_memory(pids: &[i32]) -> Result<f64> {
     Ok(total)
 }
 
+/// True for a process in a cgroup of this containerd namespace.
+#[must_use]
+pub fn in_container(pid: i32, namespace: &str) -> bool {
+    let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    cgroups.lines().any(|line| line.split('/').any(|part| part == namespace))
+}
+
 /// `Pss: 1234 kB` in MiB.
 fn pss(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;

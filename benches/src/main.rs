@@ -1,4 +1,5 @@
-//! `cwasi-bench`: runs the whole-path benches (`make bench`, `make bench-quick`).
+//! `cwasi-bench`: runs the whole-path benches (`make bench`, `make bench-quick`) and the
+//! curves of growing costs (`make bench-scale`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ enum Verb {
     Quick(Selection),
     /// One round of one call of each case: shows that they work, says nothing about time.
     Smoke(Selection),
+    /// How cost grows with functions, callers, chains, payloads, instances, nodes and calls in flight.
+    Scale(Growth),
     /// Compares reports of two sides that took turns: revisions (`make bench-ab`) or engines (`make bench-engines`).
     Compare(Reports),
     /// The client of a baseline.
@@ -46,6 +49,22 @@ struct Selection {
     #[arg(long, default_value = "")]
     case: String,
     /// Folder for report.json and report.html; by default bench/ beside the build's profile.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Growth {
+    /// Fewer amounts and repeats, in less than 4 minutes.
+    #[arg(long)]
+    quick: bool,
+    /// The first amounts, once: shows that the curves work.
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    smoke: bool,
+    /// Only groups of curves whose name contains this, such as `functions` or `payload`.
+    #[arg(long, default_value = "")]
+    case: String,
+    /// Folder for report.json, report.csv and report.html; by default bench-scale/ beside the build's profile.
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -71,6 +90,7 @@ fn main() -> Result<ExitCode> {
         Verb::Run(selection) => run(Effort::Full, selection),
         Verb::Quick(selection) => run(Effort::Quick, selection),
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
+        Verb::Scale(growth) => scale(growth),
         Verb::Compare(reports) => compare(&reports),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::Handler => run_handler().map(|()| ExitCode::SUCCESS),
@@ -80,8 +100,7 @@ fn main() -> Result<ExitCode> {
 
 /// Fails when a case could not run; a bar that is missed is a finding, not a failure.
 fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
-    let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
-    let beside = programs.parent().unwrap_or(&programs).join("bench");
+    let (programs, beside) = places("bench")?;
     let out = selection.out.unwrap_or(beside);
     let mut session = Session::new(effort, programs, &selection.case);
     for group in &GROUPS {
@@ -94,6 +113,29 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     print_summary(&report);
     eprintln!("{0}/report.html, {0}/report.json", out.display());
     Ok(if report.failures().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Fails when a group of curves could not be measured; a curve that grows too fast is a finding, not a failure.
+fn scale(growth: Growth) -> Result<ExitCode> {
+    let (programs, beside) = places("bench-scale")?;
+    let effort = match growth {
+        Growth { smoke: true, .. } => Effort::Smoke,
+        Growth { quick: true, .. } => Effort::Quick,
+        _ => Effort::Full,
+    };
+    let report = cwasi_bench::scale::measure(effort, &programs, &growth.case)?;
+    let out = growth.out.unwrap_or(beside);
+    cwasi_bench::scale::write(&report, &out)?;
+    println!("{}", report.table());
+    eprintln!("{0}/report.html, {0}/report.json, {0}/report.csv", out.display());
+    Ok(if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The folder of the programs, and one beside it of this name.
+fn places(name: &str) -> Result<(PathBuf, PathBuf)> {
+    let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
+    let beside = programs.parent().unwrap_or(&programs).join(name);
+    Ok((programs, beside))
 }
 
 fn compare(reports: &Reports) -> Result<ExitCode> {

@@ -116,6 +116,25 @@ fn a_component_takes_turns_with_a_core_module() {
 }
 
 #[test]
+fn curves_have_their_points() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let out = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["scale", "--smoke", "--case", "chain", "--out"]).arg(out.path());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report = fs::read(out.path().join("report.json")).unwrap();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    let chain = &report["curves"][0];
+    assert_eq!(chain["name"], "chain", "{report}");
+    let points = chain["points"].as_array().unwrap();
+    assert!(points.iter().map(|point| &point["at"]).eq([1, 2].iter()), "{report}");
+    assert!(points.iter().all(|point| point["p50"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(fs::read_to_string(out.path().join("report.csv")).unwrap().lines().count() == 3);
+}
+
+#[test]
 fn a_case_that_cannot_run_is_in_the_report_and_in_the_exit_code() {
     // A copy of the harness in a folder without the runtime.
     let dir = tempfile::tempdir().unwrap();

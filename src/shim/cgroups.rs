@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -78,9 +79,8 @@ fn is_unified() -> bool {
 #[must_use]
 pub fn of_process(pid: i32) -> Vec<PathBuf> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
-    let mounts = read("/proc/self/mountinfo".to_owned());
-    let own = parse(&read("/proc/self/cgroup".to_owned()), &mounts);
-    let mut theirs = parse(&read(format!("/proc/{pid}/cgroup")), &mounts);
+    let own = parse(&read("/proc/self/cgroup".to_owned()), mounts());
+    let mut theirs = parse(&read(format!("/proc/{pid}/cgroup")), mounts());
     theirs.retain(|directory| !own.contains(directory));
     theirs
 }
@@ -89,10 +89,18 @@ pub fn of_process(pid: i32) -> Vec<PathBuf> {
 /// already is not the container's and is skipped.
 #[must_use]
 pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut directories = planned(path, &mounts);
+    let mut directories = planned(path, mounts());
     directories.retain(|directory| processes(std::slice::from_ref(directory)).is_empty());
     directories
+}
+
+/// The lines about cgroups of `/proc/self/mountinfo`, read once: the file has a line for each container of the node.
+fn mounts() -> &'static str {
+    static MOUNTS: OnceLock<String> = OnceLock::new();
+    MOUNTS.get_or_init(|| {
+        let all = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        all.lines().filter(|line| line.contains(" - cgroup")).collect::<Vec<_>>().join("\n")
+    })
 }
 
 /// A directory for each hierarchy that libcontainer uses: cgroup v2 if it is mounted at the root, else every v1

@@ -415,6 +415,24 @@ pub fn until_init_sleeps(function: &Function<'_>) {
     });
 }
 
+/// A second after its last check, init wakes for its report. With checks after that it would wake for ever.
+#[test]
+fn init_of_an_idle_function_sleeps() {
+    /// Longer than from one report to the next.
+    const IDLE: Duration = Duration::from_millis(3500);
+    let fixture = Fixture::new();
+    let function = Function::start(&fixture, "idle", workers(1, 8));
+    assert_eq!(function.caller().call(b"c"), Ok(b"1".to_vec()));
+    function.until_idle(1);
+    until_init_sleeps(&function);
+    let wakes = || function.container.status("voluntary_ctxt_switches:").parse::<u32>().unwrap();
+    let before = wakes();
+    std::thread::sleep(IDLE);
+    let woken = wakes() - before;
+    assert!(woken < 30, "init woke {woken} times in {IDLE:?}");
+    function.end();
+}
+
 /// Every caller calls while one worker after the other is stopped; before its calls init sleeps, or not.
 fn calls_beside_a_stopped_worker(function: &Function<'_>, init_sleeps: bool) {
     let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();

@@ -65,7 +65,7 @@ const fn count(effort: Effort) -> usize {
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-burst")?;
-    import(session, &scene)?;
+    import(&session.programs, &scene)?;
     // Compiles the module.
     at_once(&scene, Containers::Workflow, "first", 1)?;
     let (count, rounds) = (count(session.effort), session.effort.pick(5, 2));

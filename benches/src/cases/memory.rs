@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Group;
-use crate::accounts::{charged, ours, proportional_memory};
+use crate::accounts::{charged, in_container, ours, proportional_memory};
 use crate::fixture::{Fixture, TOUCH_NONE, stage};
 use crate::plan::Effort;
 use crate::report::{Comparison, Direction};
@@ -23,7 +23,7 @@ pub const GROUP: Group = Group {
 
 /// Time for what starts do afterwards, such as forking workers, making instances ahead and ending idle threads; and for
 /// the kernel, which adds up a cgroup's memory every two seconds.
-pub(super) const SETTLE: Duration = Duration::from_secs(3);
+pub const SETTLE: Duration = Duration::from_secs(3);
 
 const fn counts(effort: Effort) -> &'static [usize] {
     match effort {
@@ -73,10 +73,4 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// True for a process in a cgroup of this containerd namespace.
-fn in_container(pid: i32, namespace: &str) -> bool {
-    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    cgroups.lines().any(|line| line.split('/').any(|part| part == namespace))
 }

@@ -12,11 +12,11 @@ mod http_overload;
 mod idle;
 mod languages;
 mod load;
-mod memory;
+pub(crate) mod memory;
 mod network;
 mod processor;
-mod sequential;
-mod starts;
+pub(crate) mod sequential;
+pub(crate) mod starts;
 
 use anyhow::Result;
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ const POLL: Duration = Duration::from_micros(200);
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-starts")?;
-    import(session, &scene)?;
+    import(&session.programs, &scene)?;
     if wanted.iter().any(|case| case == RUN) {
         session.case(&[RUN.to_owned()], |session| to_the_end(session, &scene));
     }
@@ -55,10 +56,10 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// When a guest was not built.
-pub fn import(session: &Session, scene: &Scene) -> Result<()> {
+pub fn import(programs: &Path, scene: &Scene) -> Result<()> {
     let mut rootfs = Rootfs::default();
     rootfs.file(&paths::busybox()?, "bin/busybox")?;
-    let guests = guests_dir(&session.programs);
+    let guests = guests_dir(programs);
     for name in ["bench-noop.wasm", "bench_touch_none.wasm"] {
         rootfs.file(&guests.join(name), name)?;
     }
@@ -69,17 +70,21 @@ pub fn import(session: &Session, scene: &Scene) -> Result<()> {
 }
 
 /// Runs it and waits for its end, without the polling of [`Run::output`].
-fn timed(mut command: Command) -> Result<Duration> {
+///
+/// # Errors
+/// When it fails.
+pub fn timed(mut command: Command) -> Result<Duration> {
     let started = Instant::now();
-    let output = command.stdin(Stdio::null()).output().context("ctr run")?;
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let took = started.elapsed();
     if !output.status.success() {
-        bail!("ctr run: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(took)
 }
 
-fn micros(took: Duration) -> f64 {
+#[must_use]
+pub fn micros(took: Duration) -> f64 {
     took.as_secs_f64() * 1e6
 }
 

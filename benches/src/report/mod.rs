@@ -1,7 +1,7 @@
 //! The results of a run: `report.json` for machines and `report.html` for people.
 
 pub mod bars;
-mod charts;
+pub mod charts;
 pub mod page;
 mod paper;
 pub mod terminal;

@@ -95,7 +95,9 @@ impl<'a, M: Module> Secondary<'a, M> {
         self.fork_workers(now)?;
         self.finish_when_drained(now)?;
         let mut room = Vec::new();
-        for source in self.wait() {
+        let sources = self.wait();
+        let woken = !sources.is_empty();
+        for source in sources {
             match source {
                 Source::Workers => {
                     let mut ready = self.scheduler.pool.ready();
@@ -122,7 +124,7 @@ impl<'a, M: Module> Secondary<'a, M> {
             }
         }
         self.announce();
-        self.scheduler.end_turn(&room);
+        self.scheduler.end_turn(&room, woken);
         self.report();
         ControlFlow::Continue(())
     }

@@ -115,9 +115,10 @@ impl<'a> Scheduler<'a> {
         self.pool.table.control().set_asleep(false);
     }
 
-    /// The work of one turn of the event loop, after its events. `room`: callers that read again.
-    pub fn end_turn(&mut self, room: &[RawFd]) {
-        self.run_watchdog();
+    /// The work of one turn of the event loop, after its events. `room`: callers that read again. `woken`: there were
+    /// events.
+    pub fn end_turn(&mut self, room: &[RawFd], woken: bool) {
+        self.run_watchdog(woken);
         self.callers.flush(room);
         self.expire();
         self.assign();
@@ -365,10 +366,10 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Runs the watchdog's check when it is due.
-    fn run_watchdog(&mut self) {
+    fn run_watchdog(&mut self, woken: bool) {
         let now = monotonic_ns();
         let Some(watchdog) = &mut self.watchdog else { return };
-        let Some(begun) = watchdog.check_workers(&mut self.pool, now) else { return };
+        let Some(begun) = watchdog.check_workers(&mut self.pool, now, woken) else { return };
         if begun {
             self.idle.restart(now);
         }

@@ -65,6 +65,14 @@ impl Watchdog {
         both.filter(move |(_, pair)| same(*pair)).map(|(index, _)| index)
     }
 
+    /// After an event, init checks for a while again. A time that has come is none: after its last checks init wakes once
+    /// more for its report, and with further checks an idle init would never sleep for longer than that.
+    const fn note_wait(&mut self, woken: bool) {
+        if woken && self.quiet >= QUIET_TICKS {
+            self.quiet = 0;
+        }
+    }
+
     /// Records the slots' states.
     fn note(&mut self, states: Vec<SlotState>) {
         let quiet = states == self.states && !states.iter().any(|state| state.is_busy());
@@ -107,13 +115,16 @@ impl Watchdog {
 
     /// Checks the workers when a check is due; `None` when it is not. True if a worker has begun a request since the
     /// last check.
-    pub fn check_workers(&mut self, pool: &mut WorkerPool<'_>, now: u64) -> Option<bool> {
+    /// `woken`: an event ended init's wait.
+    pub fn check_workers(
+        &mut self,
+        pool: &mut WorkerPool<'_>,
+        now: u64,
+        woken: bool,
+    ) -> Option<bool> {
+        self.note_wait(woken);
         if self.next > now {
             return None;
-        }
-        if self.quiet >= QUIET_TICKS {
-            // It was woken.
-            self.quiet = 0;
         }
         self.next = now.saturating_add(TICK_NS);
         let states: Vec<_> = pool.states().collect();

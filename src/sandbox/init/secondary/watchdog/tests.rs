@@ -92,3 +92,15 @@ fn quiet_is_counted_from_the_last_change() {
     watchdog.note(states(&table));
     assert_eq!(watchdog.quiet, 0, "a worker is busy");
 }
+
+#[test]
+fn an_event_and_no_timer_ends_the_quiet() {
+    let (table, mut watchdog) = (two_idle(), watchdog());
+    for _ in 0..=QUIET_TICKS {
+        watchdog.note(states(&table));
+    }
+    watchdog.note_wait(false);
+    assert_eq!(watchdog.quiet, QUIET_TICKS);
+    watchdog.note_wait(true);
+    assert_eq!(watchdog.quiet, 0);
+}
