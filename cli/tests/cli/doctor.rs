@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
+use cwasi_testbed::authority::Authority;
 use cwasi_testbed::port::free_port;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use serde_json::Value;
@@ -120,4 +121,40 @@ fn nodes_without_redis_are_examined_and_named() {
         assert!(found.contains(part), "{found}");
     }
     assert!(key.exists());
+}
+
+#[test]
+fn the_nodes_certificate_is_examined() {
+    let stage = Stage::new("cli-doctor-certificate");
+    let folder = stage.folder.path();
+    let [config, ca, certificate, key] =
+        ["node.toml", "ca.pem", "edge.pem", "edge.key"].map(|name| folder.join(name));
+    let authority = Authority::new("the operator");
+    fs::write(&ca, authority.pem()).unwrap();
+    let port = free_port(Ipv4Addr::LOCALHOST.into());
+    let state_dir = folder.join("s");
+    let settings = format!(
+        "state_dir = {state_dir:?}\nnode = \"edge\"\nlink_ca = {ca:?}\nlink_cert = {certificate:?}\n\
+         link_key = {key:?}\nlink_peers = [\"127.0.0.1:{port}#cloud\"]\n"
+    );
+    fs::write(&config, settings).unwrap();
+    let examine = || examine(stage.cwasi().env("PATH", programs()).env("CWASI_CONFIG", &config));
+    // State of the check of direct connections that found `part`.
+    let state = |checks: &Value, part: &str| {
+        let mut all = checks.as_array().unwrap().iter().filter(|check| check["what"] == "link");
+        let check = all.find(|check| check["found"].as_str().unwrap().contains(part));
+        check.unwrap_or_else(|| panic!("{checks}"))["state"].as_str().unwrap().to_owned()
+    };
+    authority.certify("edge").write(&certificate, &key, "");
+    let (code, checks) = examine();
+    assert_eq!(code, Some(0), "{checks}");
+    assert_eq!(state(&checks, "proves this node by link_cert, until 4000-12-31T"), "ok");
+    for (name, last_year, part) in [
+        ("edge", 2020, "has ended 2020-12-31T00:00:00Z: renew it"),
+        ("cloud", 4000, "has no subject alternative name edge"),
+    ] {
+        authority.certify_until(name, last_year).write(&certificate, &key, "");
+        let (code, checks) = examine();
+        assert_eq!((code, state(&checks, part).as_str()), (Some(1), "fault"), "{checks}");
+    }
 }

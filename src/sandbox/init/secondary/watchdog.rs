@@ -114,8 +114,7 @@ impl Watchdog {
     }
 
     /// Checks the workers when a check is due; `None` when it is not. True if a worker has begun a request since the
-    /// last check.
-    /// `woken`: an event ended init's wait.
+    /// last check. `woken`: an event ended init's wait.
     pub fn check_workers(
         &mut self,
         pool: &mut WorkerPool<'_>,
