@@ -60,7 +60,7 @@ impl Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 18] = [
+pub const GROUPS: [Group; 19] = [
     sequential::GROUP,
     answers::GROUP,
     fan::OUT,
@@ -70,6 +70,7 @@ pub const GROUPS: [Group; 18] = [
     languages::GROUP,
     compute::GROUP,
     network::GROUP,
+    network::CABLES,
     processor::GROUP,
     starts::GROUP,
     burst::GROUP,

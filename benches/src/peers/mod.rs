@@ -15,6 +15,8 @@ mod uds;
 mod wasmtime_serve;
 mod watchdog;
 
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -47,7 +49,7 @@ pub enum Baseline {
     HttpWasmedge,
     /// One message through a Redis server, one back.
     Redis,
-    /// TLS 1.3 over loopback: header and payload there, a short answer back.
+    /// TLS 1.3 over loopback or a cable: header and payload there, a short answer back.
     Tls,
     /// One copy in one process: a limit, no transport.
     Memcpy,
@@ -83,6 +85,15 @@ pub struct Peer {
     /// without a path, or the folder of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
+    /// Network namespace of the client, a file; ours if there is none. Of `tls` only, as the next two.
+    #[arg(long)]
+    pub client_network: Option<PathBuf>,
+    /// Network namespace of the servers.
+    #[arg(long)]
+    pub server_network: Option<PathBuf>,
+    /// Their address in it.
+    #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
+    pub server_address: Ipv4Addr,
     /// Processor of the client.
     #[arg(long)]
     pub client_processor: Option<usize>,
@@ -101,6 +112,9 @@ impl Peer {
             servers: 1,
             connections: 1,
             address: String::new(),
+            client_network: None,
+            server_network: None,
+            server_address: Ipv4Addr::LOCALHOST,
             client_processor: None,
             server_processor: None,
         }
@@ -131,6 +145,15 @@ impl Peer {
     #[must_use]
     pub const fn servers(mut self, servers: usize) -> Self {
         self.servers = servers;
+        self
+    }
+
+    /// From the network of one process to that of another one, which has this address.
+    #[must_use]
+    pub fn across(mut self, client: i32, (server, address): (i32, Ipv4Addr)) -> Self {
+        let network = |pid| Some(PathBuf::from(format!("/proc/{pid}/ns/net")));
+        (self.client_network, self.server_network) = (network(client), network(server));
+        self.server_address = address;
         self
     }
 
@@ -173,6 +196,14 @@ impl Peer {
         command.args([verb, &word(self.kind), "--buffer", &word(self.buffer)]);
         command.args(["--servers", &self.servers.to_string(), "--address", &self.address]);
         command.args(["--connections", &self.connections.to_string()]);
+        command.args(["--server-address", &self.server_address.to_string()]);
+        for (flag, network) in
+            [("--client-network", &self.client_network), ("--server-network", &self.server_network)]
+        {
+            if let Some(network) = network {
+                command.arg(flag).arg(network);
+            }
+        }
         for (flag, processor) in [
             ("--client-processor", self.client_processor),
             ("--server-processor", self.server_processor),

@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 const INNER: &str = "eth0";
 /// Both ends of the cable between two networks.
 const BETWEEN: &str = "eth1";
+/// What a limited cable takes at once: a millisecond of 10 Gbit/s, and more than one packet of the sender's segments.
+const BURST: &str = "1250kb";
+/// Longest time that a packet waits for a limited cable.
+const QUEUE: &str = "50ms";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
@@ -82,6 +86,23 @@ impl Link {
             Ok(())
         };
         laid().unwrap_or_else(|error| panic!("{error:#}"));
+    }
+
+    /// Limits what the network of a guard sends over its cable to another network, in Mbit/s with all headers; `None` =
+    /// no limit.
+    ///
+    /// # Panics
+    /// When `tc` refuses.
+    pub fn limit(guard: i32, rate: Option<u32>) {
+        let network = format!("--net=/proc/{guard}/ns/net");
+        let tc = |args: &[&str]| {
+            run("nsenter", &[&[network.as_str(), "tc", "qdisc"], args].concat())
+                .unwrap_or_else(|error| panic!("{error:#}"));
+        };
+        let Some(rate) = rate else { return tc(&["del", "dev", BETWEEN, "root"]) };
+        let rate = format!("{rate}mbit");
+        let bucket = ["tbf", "rate", &rate, "burst", BURST, "latency", QUEUE];
+        tc(&[&["replace", "dev", BETWEEN, "root"], &bucket[..]].concat());
     }
 
     /// Cuts the cable: packets are lost silently.
