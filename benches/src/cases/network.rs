@@ -86,22 +86,25 @@ fn limited(
     let turns = Turns { rounds: rounds.div_ceil(2), block };
     let job = job(LIMITED_SIZE, turns);
     let certificate = tempfile::tempdir().context("a folder for a certificate")?;
-    let peer = tls(nodes, certificate.path())?;
+    let peers = natives(nodes, certificate.path())?;
     // A workflow of its own, as the sides of `measure` have.
     let ours = edge.driver(&[("cwasi.mode", "networked"), ("cwasi.workflow", word)])?;
-    let theirs = session.contestant(&peer, &job)?;
+    let mut sides = vec![Contestant { name: "ours", side: ours.side, job: job.clone() }];
+    for peer in &peers {
+        sides.push(session.contestant(peer, &job)?);
+    }
     let limit = |rate| {
         for node in [&nodes.edge, &nodes.cloud] {
             Link::limit(node.containerd.guard_pid(), rate);
         }
     };
     limit(Some(rate));
-    let measured = take(vec![Contestant { name: "ours", side: ours.side, job }, theirs], turns);
+    let measured = take(sides, turns);
     limit(None);
     let conditions = format!(
         "100MiB payload, callee reads all of it; both sides over the cable between two nodes on this machine, which a token \
-         bucket of tc limits to {rate} Mbit/s in each direction, headers included, without further delay; ours directly; tls \
-         is rustls between two native processes, into fresh memory; cwasi.concurrency={WORKERS}; {}",
+         bucket of tc limits to {rate} Mbit/s in each direction, headers included, without further delay; ours directly; tcp and \
+         tls (rustls) between two native processes, into fresh memory; cwasi.concurrency={WORKERS}; {}",
         Session::turns_text(turns)
     );
     session.report.add_calls(&limited_name(word), &conditions, &measured?);
@@ -120,13 +123,14 @@ fn job(size: usize, turns: Turns) -> Job {
     }
 }
 
-/// TLS over the cable that the nodes' direct connections use.
-fn tls(nodes: &Nodes, certificate: &Path) -> Result<Peer> {
+/// TCP and TLS over the cable that the nodes' direct connections use. The folder is for a certificate.
+pub(super) fn natives(nodes: &Nodes, certificate: &Path) -> Result<[Peer; 2]> {
     let cloud = nodes.cloud.containerd;
     let address = cloud.ready().link.as_ref().context("a node without a cable")?.address;
     let folder = certificate.to_str().context("a name of the folder")?;
     let client = nodes.edge.containerd.guard_pid();
-    Ok(Peer::new(Baseline::Tls).through(folder).across(client, (cloud.guard_pid(), address)))
+    Ok([Baseline::Tcp, Baseline::Tls]
+        .map(|kind| Peer::new(kind).through(folder).across(client, (cloud.guard_pid(), address))))
 }
 
 fn measure(
@@ -149,7 +153,8 @@ fn measure(
     let over_redis = driver("over-redis");
     configure(ready, "edge", &nodes.redis, "info");
     let certificate = tempfile::tempdir().context("a folder for a certificate")?;
-    let peers = [Peer::new(Baseline::Redis).through(&redis.url()), tls(nodes, certificate.path())?];
+    let [tcp, tls] = natives(nodes, certificate.path())?;
+    let peers = [Peer::new(Baseline::Redis).through(&redis.url()), tcp, tls];
     let mut sides = vec![
         Contestant { name: "ours", side: direct.side, job: job.clone() },
         Contestant { name: "over-redis", side: over_redis?.side, job: job.clone() },
@@ -162,7 +167,7 @@ fn measure(
         "{} payload, callee reads all of it; ours between two nodes on this machine, each a containerd in a network of its own \
          with a cable to the other one, and one to a Redis 7 with its default limits; over-redis is ours with link = \"redis\"; redis is \
          one message to a subscriber through another Redis 7 over loopback, without the limits that cut off subscribers of more than \
-         about 28 MiB; tls is rustls between two native processes over the nodes' cable, into fresh memory; a fresh or renewed instance for each \
+         about 28 MiB; tcp and tls (rustls) are two native processes over the nodes' cable, into fresh memory; a fresh or renewed instance for each \
          request, cwasi.concurrency={WORKERS}; {}",
         size_name(size),
         Session::turns_text(turns)

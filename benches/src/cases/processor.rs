@@ -1,12 +1,14 @@
 //! Cases of the processor time of moving data, over all participants.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use cwasi_bench_protocol::{Answer, Job, Made, Verb};
+use cwasi_testbed::nodes::Nodes;
 
 use super::Group;
+use super::network::natives;
 use super::sequential::WORKERS;
 use crate::accounts::{CpuTimes, family, ours};
-use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, shim, stage, unlimited_redis};
 use crate::peers::{Baseline, Peer};
 use crate::plan::MIB;
 use crate::report::{Comparison, Direction};
@@ -18,9 +20,12 @@ use crate::stats::Rounds;
 pub const GROUP: Group = Group {
     name: "processor",
     about: "processor seconds by GiB",
-    cases: |_| [false, true].map(name).to_vec(),
+    cases: |_| vec![name(false), name(true), NETWORK.to_owned()],
     run,
 };
+
+/// The same to another node.
+const NETWORK: &str = "cpu-per-GiB-100MiB-network";
 
 /// Payload in bytes.
 const SIZE: usize = 100 * MIB;
@@ -30,6 +35,16 @@ fn name(touch: bool) -> String {
 }
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
+    if wanted.iter().any(|case| case == NETWORK) {
+        session.case(&[NETWORK.to_owned()], measure_network);
+    }
+    if [false, true].map(name).iter().any(|case| wanted.contains(case)) {
+        run_local(session, wanted)?;
+    }
+    Ok(())
+}
+
+fn run_local(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-processor")?;
     let fixture = Fixture::on(&scene);
     for callee in [TOUCH_NONE, TOUCH_ALL] {
@@ -44,50 +59,99 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// One of those whose processor time is compared.
+struct Party<'a> {
+    name: &'static str,
+    side: Side,
+    /// The processes whose time counts.
+    processes: Box<dyn Fn() -> Vec<i32> + 'a>,
+}
+
+/// A baseline's client and servers, and others whose time is its, too.
+fn native<'a>(peer: &Peer, others: Vec<i32>) -> Result<Party<'a>> {
+    let side = peer.start(&std::env::current_exe()?)?;
+    let pid = side.pid();
+    let processes = Box::new(move || [family(pid), others.clone()].concat());
+    Ok(Party { name: peer.name(), side, processes })
+}
+
 fn measure(session: &mut Session, fixture: &Fixture<'_>, touch: bool) -> Result<()> {
-    let (rounds, block) = (session.effort.pick(12, 4), session.effort.pick(4, 3));
     let callee = if touch { TOUCH_ALL } else { TOUCH_NONE };
+    let driver = fixture.driver(&[])?;
+    let mut parties = vec![Party {
+        name: "ours",
+        side: driver.side,
+        processes: Box::new(|| ours(fixture.scene)),
+    }];
+    for kind in [Baseline::UdsCopy, Baseline::HttpLoopback] {
+        parties.push(native(&Peer::new(kind), Vec::new())?);
+    }
+    let what = "the baseline's: both); a fresh or renewed instance for each request; socket copy into fresh memory";
+    compare(session, &name(touch), (callee.0, touch), parties, what)
+}
+
+/// Calls to another node, directly and over Redis.
+fn measure_network(session: &mut Session) -> Result<()> {
+    let nodes = Nodes::joined(&shim(&session.programs)?, "bench-processor-network");
+    let redis = unlimited_redis();
+    let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
+    cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+    let certificate = tempfile::tempdir().context("a folder for a certificate")?;
+    let driver = edge.driver(&[("cwasi.mode", "networked")])?;
+    let all = || [ours(&nodes.edge), ours(&nodes.cloud)].concat();
+    let mut parties = vec![Party { name: "ours", side: driver.side, processes: Box::new(all) }];
+    parties.push(native(&Peer::new(Baseline::Redis).through(&redis.url()), vec![redis.pid()])?);
+    for peer in natives(&nodes, certificate.path())? {
+        parties.push(native(&peer, Vec::new())?);
+    }
+    let what = "of both nodes; the baseline's: both, and the Redis server); ours directly over the nodes' cable, as tcp and tls \
+                are; redis over loopback";
+    compare(session, NETWORK, (TOUCH_ALL.0, true), parties, what)
+}
+
+/// Has the parties take turns, and adds each baseline beside the first one.
+fn compare(
+    session: &mut Session,
+    case: &str,
+    (callee, touch): (&str, bool),
+    mut parties: Vec<Party<'_>>,
+    what: &str,
+) -> Result<()> {
+    let (rounds, block) = (session.effort.pick(12, 4), session.effort.pick(4, 3));
     let job = Job {
         verb: Verb::Call,
-        targets: vec![callee.0.to_owned()],
+        targets: vec![callee.to_owned()],
         size: SIZE,
         made: Made::InPlace,
         touch,
         count: block,
         branches: 1,
     };
-    let mut driver = fixture.driver(&[])?;
-    let program = std::env::current_exe()?;
-    let peers = [Peer::new(Baseline::UdsCopy), Peer::new(Baseline::HttpLoopback)];
-    let mut sides: Vec<Side> =
-        peers.iter().map(|peer| peer.start(&program)).collect::<Result<_>>()?;
-    let mut spent = vec![Rounds::default(); 1 + peers.len()];
+    let mut spent = vec![Rounds::default(); parties.len()];
     for round in 0..=rounds {
-        let mut used = vec![used(&ours(fixture.scene), &mut driver.side, &job)?];
-        for side in &mut sides {
-            used.push(self::used(&family(side.pid()), side, &job)?);
-        }
-        if round > 0 {
-            for (rounds, used) in spent.iter_mut().zip(used) {
-                rounds.0.push(vec![used]);
+        for (party, spent) in parties.iter_mut().zip(&mut spent) {
+            let used = used(&(party.processes)(), &mut party.side, &job)?;
+            // The first round warms up.
+            if round > 0 {
+                spent.0.push(vec![used]);
             }
         }
     }
-    for side in sides.into_iter().chain([driver.side]) {
-        side.end()?;
+    let names: Vec<_> = parties.iter().map(|party| party.name).collect();
+    for party in parties.into_iter().rev() {
+        party.side.end()?;
     }
     let Some((ours, theirs)) = spent.split_first() else { return Ok(()) };
-    for (peer, theirs) in peers.iter().zip(theirs) {
+    for (name, theirs) in names.into_iter().skip(1).zip(theirs) {
         session.report.add(Comparison {
-            case: &name(touch),
+            case,
             unit: "s/GiB",
             ours,
-            baseline: Some((peer.name(), theirs)),
+            baseline: Some((name, theirs)),
             direction: Direction::BaselineByOurs,
             conditions: format!(
-                "CPU time of all processes that take part (ours: functions, shim daemon, zygote; the baseline's: both), what \
-                 making the payloads took subtracted; {block} payloads of 100 MiB a round, {rounds} rounds in turns; made in \
-                 place, a fresh or renewed instance for each request; socket copy into fresh memory"
+                "CPU time of all processes that take part (ours: functions, shim daemon, zygote; {what}; what making the \
+                 payloads took subtracted; {block} payloads of 100 MiB a round, {rounds} rounds in turns; made in place"
             ),
         });
     }

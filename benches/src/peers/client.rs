@@ -9,7 +9,7 @@ use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 use super::transport::{Payload, Transport};
 use super::{
     Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub,
-    tls, uds,
+    tcp, tls, uds,
 };
 use crate::placement::pin;
 
@@ -33,6 +33,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         }
         Baseline::HttpWasmedge => return http_wasmedge::become_client(peer),
         Baseline::Redis => Box::new(pubsub::Publisher::start(peer)?),
+        Baseline::Tcp => Box::new(tcp::start(peer)?),
         Baseline::Tls => Box::new(tls::start(peer)?),
         Baseline::Native => return Ok(serve(stdin().lock(), stdout(), bench_compute::perform)?),
         Baseline::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),

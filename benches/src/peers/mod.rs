@@ -9,6 +9,7 @@ mod http_wasmedge;
 mod memcpy;
 mod pubsub;
 mod server;
+mod tcp;
 mod tls;
 mod transport;
 mod uds;
@@ -49,6 +50,8 @@ pub enum Baseline {
     HttpWasmedge,
     /// One message through a Redis server, one back.
     Redis,
+    /// TCP over loopback or a cable: header and payload there, a short answer back.
+    Tcp,
     /// TLS 1.3 over loopback or a cable: header and payload there, a short answer back.
     Tls,
     /// One copy in one process: a limit, no transport.
@@ -85,7 +88,7 @@ pub struct Peer {
     /// without a path, or the folder of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
-    /// Network namespace of the client, a file; ours if there is none. Of `tls` only, as the next two.
+    /// Network namespace of the client, a file; ours if there is none. Of `tcp` and `tls` only, as the next two.
     #[arg(long)]
     pub client_network: Option<PathBuf>,
     /// Network namespace of the servers.
@@ -176,6 +179,7 @@ impl Peer {
             (Baseline::HttpWatchdog, _) => "http-watchdog",
             (Baseline::HttpWasmedge, _) => "http-wasmedge",
             (Baseline::Redis, _) => "redis",
+            (Baseline::Tcp, _) => "tcp",
             (Baseline::Tls, _) => "tls",
             (Baseline::Memcpy, _) => "memcpy",
             (Baseline::Native, _) => "native",

@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Baseline, Peer, end_with_parent, http, http_wasmedge, pubsub, tls, uds, watchdog};
+use super::{
+    Baseline, Peer, end_with_parent, http, http_wasmedge, pubsub, tcp, tls, uds, watchdog,
+};
 use crate::placement::pin;
 
 /// Serves until the client is gone.
@@ -24,6 +26,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         Baseline::HttpWatchdog => http::serve(watchdog::answer),
         Baseline::HttpWasmedge => http_wasmedge::become_server(peer),
         Baseline::Redis => pubsub::serve(&peer.address),
+        Baseline::Tcp => tcp::serve(peer.buffer),
         Baseline::Tls => tls::serve(&peer.address, peer.buffer),
         Baseline::Native => bail!("what only computes has no server"),
         Baseline::Memcpy => bail!("a copy in one process has no server"),

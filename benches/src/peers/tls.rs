@@ -1,15 +1,12 @@
-//! TLS 1.3 between two processes, by rustls, over loopback or from one network namespace to another: what encrypted bytes
-//! cost that nothing else handles. A server's end is its stdin, so that it ends with its client.
+//! TLS 1.3 between two processes, by rustls, over loopback or from one network namespace to another: what encrypted
+//! bytes cost that nothing else handles. A server's end is its stdin, so that it ends with its client.
 
-use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
-use anyhow::{Context as _, Result, anyhow};
-use nix::sched::{CloneFlags, setns};
+use anyhow::{Context as _, Result};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::version::TLS13;
@@ -17,7 +14,8 @@ use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
 };
 
-use super::uds::{Copying, serve_copies, server_on};
+use super::tcp::connected;
+use super::uds::{Copying, serve_copies};
 use super::{Buffer, Peer};
 
 /// The server's name.
@@ -43,40 +41,12 @@ pub fn start(peer: &Peer) -> Result<Encrypted> {
         .with_no_client_auth();
     let config = Arc::new(config);
     let connect = |_| {
-        let (ours, theirs) = connected(peer)?;
-        for stream in [&ours, &theirs] {
-            stream.set_nodelay(true)?;
-        }
-        let server = server_on(peer, theirs.into())?;
+        let (ours, server) = connected(peer)?;
         let name = ServerName::try_from(NAME)?;
         let connection = ClientConnection::new(Arc::clone(&config), name)?;
         Ok((StreamOwned::new(connection, ours), server))
     };
     Ok(Copying::over((0..peer.servers).map(connect).collect::<Result<_>>()?))
-}
-
-/// Both ends of a connection from the client's network to the server's.
-fn connected(peer: &Peer) -> Result<(TcpStream, TcpStream)> {
-    let bind = || TcpListener::bind((peer.server_address, 0)).context("a port");
-    let listener = within(peer.server_network.as_deref(), bind)?;
-    let address = listener.local_addr()?;
-    let connect = || TcpStream::connect(address).context("connect");
-    let ours = within(peer.client_network.as_deref(), connect)?;
-    let (theirs, _) = listener.accept().context("a connection")?;
-    Ok((ours, theirs))
-}
-
-/// Runs `job` in a network namespace, where sockets that it opens stay.
-fn within<T: Send>(network: Option<&Path>, job: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    let Some(network) = network else { return job() };
-    let entered = || {
-        let network = File::open(network).context("a network namespace")?;
-        setns(network, CloneFlags::CLONE_NEWNET).context("enter it")?;
-        job()
-    };
-    // The namespace is the thread's.
-    thread::scope(|scope| scope.spawn(entered).join())
-        .unwrap_or_else(|_| Err(anyhow!("a panic in a network namespace")))
 }
 
 /// Serves copies until the client is gone.
