@@ -38,8 +38,8 @@ pub fn remove_if_dead(state: &StateDir, group: &GroupDir) {
     }
 }
 
-/// Removes groups whose launchers were killed before they had a daemon, those of killed processes of the host, and
-/// remains of interrupted removals and writes. Blocks.
+/// Removes groups whose launchers were killed before they had a daemon, those whose daemons were killed before their
+/// first container, those of killed processes of the host, and remains of interrupted removals and writes. Blocks.
 pub fn sweep(state: &StateDir) {
     remove_unfinished_records(state);
     let groups = fs::read_dir(state.root().join("g")).into_iter().flatten().flatten();
@@ -51,13 +51,19 @@ pub fn sweep(state: &StateDir) {
             continue;
         }
         // A running launcher holds the lock, also while it waits for its daemon's pid.
-        if !group.pid().exists()
+        if !has_process(&group)
             && let Some(_lock) = group_lock::try_lock(&group)
-            && !group.pid().exists()
+            && !has_process(&group)
         {
             remove_if_dead(state, &group);
         }
     }
+}
+
+/// True if a process has the id of the group's daemon. Whether that is the daemon, its socket says.
+fn has_process(group: &GroupDir) -> bool {
+    let pid = fs::read_to_string(group.pid()).unwrap_or_default();
+    !pid.is_empty() && Path::new("/proc").join(pid.trim()).exists()
 }
 
 /// Removes records whose writers were killed.
@@ -154,15 +160,17 @@ mod tests {
     fn a_group_without_daemon_is_swept() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
-        let [killed, busy, served, half] =
-            ["killed", "busy", "served", ".half.7"].map(|id| state.group(id));
+        let [killed, ended, busy, served, half] =
+            ["killed", "ended", "busy", "served", ".half.7"].map(|id| state.group(id));
         drop(group_lock::lock(&killed).unwrap());
+        // Beyond the largest process id.
+        state::write_file(&ended.pid(), b"4194305").unwrap();
         state::write_file(&half.pid(), b"1").unwrap();
         let _held = group_lock::lock(&busy).unwrap();
         state::write_file(&served.pid(), b"1").unwrap();
         sweep(&state);
-        let left = [killed, busy, served, half].map(|group| group.path().exists());
-        assert_eq!(left, [false, true, true, false]);
+        let left = [killed, ended, busy, served, half].map(|group| group.path().exists());
+        assert_eq!(left, [false, false, true, true, false]);
     }
 
     #[test]
