@@ -254,13 +254,14 @@ impl Default for Report {
 /// A fan-out of copies whose receivers are one process.
 pub const UDS_COPY_ONE: &str = "uds-copy-one";
 /// Baselines with entries of their own; others stand in the conditions of these.
-const LISTED: [&str; 12] = [
+const LISTED: [&str; 13] = [
     "uds-copy",
     "uds-pingpong",
     "http-loopback",
     "native",
     "redis",
     "over-redis",
+    "tcp",
     "tls",
     "runc",
     "rust",
