@@ -102,9 +102,10 @@ fn limited(
     let measured = take(sides, turns);
     limit(None);
     let conditions = format!(
-        "100MiB payload, callee reads all of it; both sides over the cable between two nodes on this machine, which a token \
-         bucket of tc limits to {rate} Mbit/s in each direction, headers included, without further delay; ours directly; tcp and \
-         tls (rustls) between two native processes, into fresh memory; cwasi.concurrency={WORKERS}; {}",
+        "100MiB payload, callee reads all of it; all sides over the cable between two nodes on this machine, \
+         which a token bucket of tc limits to {rate} Mbit/s in each direction, headers included, without further \
+         delay; ours directly; tcp and tls (rustls) between two native processes, into fresh memory; \
+         cwasi.concurrency={WORKERS}; {}",
         Session::turns_text(turns)
     );
     session.report.add_calls(&limited_name(word), &conditions, &measured?);
@@ -167,8 +168,8 @@ fn measure(
         "{} payload, callee reads all of it; ours between two nodes on this machine, each a containerd in a network of its own \
          with a cable to the other one, and one to a Redis 7 with its default limits; over-redis is ours with link = \"redis\"; redis is \
          one message to a subscriber through another Redis 7 over loopback, without the limits that cut off subscribers of more than \
-         about 28 MiB; tcp and tls (rustls) are two native processes over the nodes' cable, into fresh memory; a fresh or renewed instance for each \
-         request, cwasi.concurrency={WORKERS}; {}",
+         about 28 MiB; tcp and tls (rustls) are two native processes over the nodes' cable, into fresh memory; \
+         a fresh or renewed instance for each request, cwasi.concurrency={WORKERS}; {}",
         size_name(size),
         Session::turns_text(turns)
     );

@@ -104,8 +104,8 @@ fn measure_network(session: &mut Session) -> Result<()> {
     for peer in natives(&nodes, certificate.path())? {
         parties.push(native(&peer, Vec::new())?);
     }
-    let what = "of both nodes; the baseline's: both, and the Redis server); ours directly over the nodes' cable, as tcp and tls \
-                are; redis over loopback";
+    let what = "of both nodes; the baseline's: both, and the Redis server); ours directly over the nodes' \
+                cable, as tcp and tls are; redis over loopback";
     compare(session, NETWORK, (TOUCH_ALL.0, true), parties, what)
 }
 
@@ -150,8 +150,8 @@ fn compare(
             baseline: Some((name, theirs)),
             direction: Direction::BaselineByOurs,
             conditions: format!(
-                "CPU time of all processes that take part (ours: functions, shim daemon, zygote; {what}; what making the \
-                 payloads took subtracted; {block} payloads of 100 MiB a round, {rounds} rounds in turns; made in place"
+                "CPU time of all processes that take part (ours: functions, shim daemon, zygote; {what}; \
+                 what making the payloads took subtracted; {block} payloads of 100 MiB a round, {rounds} rounds in turns; made in place"
             ),
         });
     }

@@ -1,5 +1,5 @@
-//! TCP between two processes, over loopback or from one network namespace to another. A server's end is its stdin, so that
-//! it ends with its client.
+//! TCP between two processes, over loopback or from one network namespace to another. A server's end is its stdin, so
+//! that it ends with its client.
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};

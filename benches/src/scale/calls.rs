@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Job, Made, Verb};
+use cwasi_bench_protocol::{Job, Made};
 
 use super::curve::{Cost, Curve};
-use super::{SMALL, Scale, calls_of, remove_containers};
+use super::{Scale, calls_at_once, calls_of, remove_containers};
 use crate::cases::sequential::WORKERS;
 use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, WORKFLOW, stage};
 use crate::plan::MIB;
@@ -25,12 +25,6 @@ const PAYLOADS: &[usize] =
 const MADE: usize = 512 * MIB;
 /// Requests that may wait for a worker: as many as there are calls.
 const QUEUE: &str = "2048";
-
-/// One small payload to `targets` in turn, `branches` at a time.
-fn at_once(targets: Vec<String>, branches: usize, count: usize) -> Job {
-    let (verb, made) = (Verb::FanOut, Made::Vector);
-    Job { verb, targets, size: SMALL, made, touch: false, count, branches }
-}
 
 /// Curves over calls that different callers have under way.
 pub fn callers(scale: &Scale) -> Result<Vec<Curve>> {
@@ -58,7 +52,7 @@ pub fn callers(scale: &Scale) -> Result<Vec<Curve>> {
             sides.push(fixture.driver(&[])?.side);
         }
         let branches = amount.div_ceil(sides.len());
-        let job = at_once(vec![TOUCH_NONE.0.to_owned()], branches, calls.div_ceil(amount));
+        let job = calls_at_once(vec![TOUCH_NONE.0.to_owned()], branches, calls.div_ceil(amount));
         let (mut durations, mut shares) = (Vec::new(), Vec::new());
         for round in 0..=rounds {
             let (took, some) = round_of(&mut sides, &job)?;
@@ -108,7 +102,7 @@ pub fn in_flight(scale: &Scale) -> Result<Vec<Curve>> {
     let mut driver = fixture.driver(&[])?.side;
     for amount in scale.amounts(IN_FLIGHT, 1024) {
         let repeats = scale.effort.pick(200, 30);
-        let job = at_once(vec![TOUCH_NONE.0.to_owned()], amount, repeats);
+        let job = calls_at_once(vec![TOUCH_NONE.0.to_owned()], amount, repeats);
         driver.perform(&Job { count: 3, ..job.clone() })?;
         curve.add(amount, &micros(&driver.perform(&job)?.call));
     }

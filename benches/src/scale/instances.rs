@@ -1,10 +1,10 @@
 //! Instances of one function on a node: containers that take its calls in turn.
 
 use anyhow::Result;
-use cwasi_bench_protocol::{Job, Made, Verb};
+use cwasi_bench_protocol::Job;
 
 use super::curve::{Cost, Curve};
-use super::{SMALL, Scale, calls_of, remove_containers};
+use super::{Scale, calls_at_once, calls_of, remove_containers};
 use crate::cases::starts::{micros, timed};
 use crate::fixture::{Fixture, TOUCH_NONE, WORKFLOW, stage};
 use crate::turns;
@@ -78,6 +78,5 @@ pub fn run(scale: &Scale) -> Result<Vec<Curve>> {
 }
 
 fn one_each(branches: usize, count: usize) -> Job {
-    let (verb, made, targets) = (Verb::FanOut, Made::Vector, vec![FUNCTION.to_owned()]);
-    Job { verb, targets, size: SMALL, made, touch: false, count, branches }
+    calls_at_once(vec![FUNCTION.to_owned()], branches, count)
 }

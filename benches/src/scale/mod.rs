@@ -102,6 +102,12 @@ impl Scale {
     }
 }
 
+/// Small calls of `targets` in turn, `branches` at a time, `count` times.
+fn calls_at_once(targets: Vec<String>, branches: usize, count: usize) -> Job {
+    let (verb, made) = (Verb::FanOut, Made::Vector);
+    Job { verb, targets, size: SMALL, made, touch: false, count, branches }
+}
+
 /// Small calls of `target`, one after the other.
 fn calls_of(target: &str, count: usize) -> Job {
     Job {

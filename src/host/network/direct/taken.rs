@@ -1,5 +1,5 @@
-//! How many connections other shims have to this one, in all and of each node, so that no node takes all places. Runs in
-//! the shim daemon.
+//! How many connections other shims have to this one, in all and of each node, so that no node takes all places. Runs
+//! in the shim daemon.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

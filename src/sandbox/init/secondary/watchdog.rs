@@ -65,8 +65,8 @@ impl Watchdog {
         both.filter(move |(_, pair)| same(*pair)).map(|(index, _)| index)
     }
 
-    /// After an event, init checks for a while again. A time that has come is none: after its last checks init wakes once
-    /// more for its report, and with further checks an idle init would never sleep for longer than that.
+    /// After an event, init checks for a while again. A timer is no event: init wakes once more for its last report, and
+    /// checks after that would bring the next report, without an end.
     const fn note_wait(&mut self, woken: bool) {
         if woken && self.quiet >= QUIET_TICKS {
             self.quiet = 0;
