@@ -23,7 +23,7 @@ wait_for "an answer by HTTP" is_served
 has_metrics() { numbers 9477 | grep -q '^cwasi_function_instances{.*function="callee".*} 1$'; }
 wait_for "the function's metrics" has_metrics
 edge='caller="gateway",callee="callee",mode="local"'
-counts_calls() { numbers 9477 | grep -q "^cwasi_calls_total{.*$edge[,}].* [1-9]"; }
+counts_calls() { numbers 9477 | grep -q "^cwasi_calls_total{.*${edge}[,}].* [1-9]"; }
 wait_for "the gateway's calls in the metrics" counts_calls
 say "both units serve"
 
