@@ -151,6 +151,8 @@ unpack_missing() {
 
 unpack_for_vm() {
     local version kernel folder missing=
+    # Unpacked before the machines had network cards.
+    [ -e "$STATE_DIR/kernel/modules" ] || rm -rf "$STATE_DIR/kernel"
     for folder in qemu kernel systemd; do
         [ -e "$STATE_DIR/$folder/VERSION" ] || missing=yes
     done
@@ -164,7 +166,10 @@ unpack_for_vm() {
     # shellcheck disable=SC2086 # fields of the row
     [ -e "$STATE_DIR/systemd/VERSION" ] || unpack_row $SYSTEMD_ROW
     [ -e "$STATE_DIR/kernel/VERSION" ] || unpack_row kernel trixie - "$kernel"
-    rm -rf "$STATE_DIR/kernel/usr" "$APT_PRIVATE"
+    mkdir -p "$STATE_DIR/kernel/modules"
+    find "$STATE_DIR/kernel" -path "$STATE_DIR/kernel/modules" -prune -o \( -name 'virtio_net.ko*' -o -name 'net_failover.ko*' -o -name 'failover.ko*' \) \
+        -exec mv -t "$STATE_DIR/kernel/modules" {} +
+    rm -rf "$STATE_DIR"/kernel/{lib,usr} "$APT_PRIVATE"
 }
 
 unpack_for_book() {

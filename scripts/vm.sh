@@ -11,6 +11,8 @@
 # A test with the line "# needs: guests" also finds test guests in /rootfs, which are compiled there. One with "# needs:
 # units" has `cwasi` and the units of deploy/systemd. One with "# needs: kubelet" has a kubelet, which is
 # built from its Go modules if make test-kubernetes has not, containerd 2.1, images, and the disk.
+# A test with the line "# needs: a peer" has `cwasi`, and runs in two machines at once with a network between them. The
+# second one, whose kernel has the argument vm.role=peer, has the disk, and its power is cut. It ends with the first one.
 # The files of the folder tests/vm/NAME, if there is one, are copied to the machine's root.
 #
 # Booting takes about half a minute. A machine that has not ended after VM_SECONDS (300, three times as many with guests
@@ -95,6 +97,11 @@ make_root() {
     if needs "$name" systemd; then add_systemd "$root"; fi
     if needs "$name" units; then add_units "$root"; fi
     if needs "$name" kubelet; then add_kubelet "$root"; fi
+    if needs "$name" "a peer"; then
+        add_programs "$root" "$PROGRAMS_DIR/cwasi"
+        objcopy --strip-all "$root/usr/bin/cwasi"
+        install -D -m 644 -t "$root/modules" "$KERNEL"/modules/*
+    fi
     if needs "$name" guests; then
         cp "$GUESTS_DIR"/{reader,sender,shout,letters,server}.wasm "$root/rootfs/"
         "$TARGET_DIR/debug/cwasi-testbed" image "$root/letters.tar" localhost/letters:test \
@@ -141,14 +148,21 @@ add_units() {
 }
 
 # One machine, until it ends or its time is over; a signal to this script's processes ends it too. Its console is
-# appended to the log.
+# appended to the log. `this`: name or name.peer, of its disk and its end of the cable.
 boot() {
-    local name=$1 log=$2 disk=$VM_DIR/$1.img
-    local devices=()
+    local name=$1 log=$2 this=${3:-$1} other mac
+    local disk=$VM_DIR/$this.img devices=() role=
     [ ! -e "$disk" ] || devices=(-drive "file=$disk,format=raw,if=none,id=disk" -device "nvme,drive=disk,serial=1")
+    if needs "$name" "a peer"; then
+        other=$name.peer role=vm.role=first mac=52:54:00:00:00:01
+        [ "$this" = "$name" ] || other=$name role=vm.role=peer mac=52:54:00:00:00:02
+        rm -f "$VM_DIR/$this.cable"
+        devices+=(-netdev "dgram,id=cable,local.type=unix,local.path=$VM_DIR/$this.cable,remote.type=unix,remote.path=$VM_DIR/$other.cable"
+            -device "virtio-net-pci,netdev=cable,romfile=,mac=$mac")
+    fi
     LD_LIBRARY_PATH=$QEMU/usr/lib/x86_64-linux-gnu exec timeout --foreground --kill-after=5 "$VM_SECONDS" \
         "$QEMU/usr/bin/${MACHINE[0]}" "${MACHINE[@]:1}" -L "$QEMU/firmware" -accel tcg,thread=multi -smp 2 -m 3G -nic none \
-        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append "console=$CONSOLE quiet panic=-1" -no-reboot \
+        -kernel "$KERNEL"/boot/vmlinuz-* -initrd "$VM_DIR/$name.cpio" -append "console=$CONSOLE quiet panic=-1 $role" -no-reboot \
         -display none -monitor none -chardev "file,id=console,path=$log,append=on" -serial chardev:console \
         "${devices[@]}" </dev/null
 }
@@ -161,7 +175,7 @@ make_disk() {
 # Boots a machine, and ends it without any warning when its test asks for that.
 cut_power() {
     local name=$1 log=$2 machine
-    boot "$name" "$log" &
+    boot "$@" &
     machine=$!
     until grep -q "^$CUT" "$log" 2>/dev/null; do
         kill -0 "$machine" 2>/dev/null || break
@@ -171,7 +185,23 @@ cut_power() {
     # shellcheck disable=SC2046 # one process
     kill -KILL $(cat "/proc/$machine/task/$machine/children") 2>/dev/null || true
     wait "$machine" 2>/dev/null || true
-    say "machine for $name: power cut, second boot"
+    say "machine for ${3:-$name}: power cut, second boot"
+}
+
+# Ends a process of this script and everything below it.
+end_tree() {
+    local child
+    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do end_tree "$child"; done
+    kill -KILL "$1" 2>/dev/null || true
+}
+
+# The second machine of a test, until this process ends.
+run_peer() {
+    local name=$1 log=$VM_DIR/$1.peer.log
+    : >"$log"
+    make_disk "$name.peer"
+    cut_power "$name" "$log" "$name.peer"
+    boot "$name" "$log" "$name.peer"
 }
 
 run_test() {
@@ -191,9 +221,19 @@ run_test() {
     if needs "$name" "power cut"; then
         cut_power "$name" "$log"
     fi
+    local peer=
+    if needs "$name" "a peer"; then
+        (run_peer "$name") &
+        peer=$!
+    fi
     (boot "$name" "$log") || say "the machine was ended after $VM_SECONDS s"
-    rm -f "$VM_DIR/$name.cpio" "$VM_DIR/$name.img"
+    if [ -n "$peer" ]; then
+        end_tree "$peer"
+        wait "$peer" 2>/dev/null || true
+    fi
+    rm -f "$VM_DIR/$name.cpio" "$VM_DIR/$name"{,.peer}.{img,cable}
     if ! grep -q "^$PASSED" "$log"; then
+        [ -z "$peer" ] || tail -n 40 "$VM_DIR/$name.peer.log" >&2
         tail -n 40 "$log" >&2
         die "$name failed in its machine"
     fi
