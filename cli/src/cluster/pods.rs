@@ -16,6 +16,8 @@ const FUNCTION: &str = "cwasi.function";
 pub struct PodFunction {
     pub pod: String,
     pub node: String,
+    /// The Workflow of which its pod was made.
+    pub workflow: Option<String>,
     /// Id of its container in the node's containerd.
     pub container: String,
     /// True if it has passed its probes, which it has without any.
@@ -98,6 +100,7 @@ fn running(pod: &Pod) -> Vec<(String, PodFunction)> {
         let function = PodFunction {
             pod: pod.name_any(),
             node: node.to_owned(),
+            workflow: pod.labels().get(names::WORKFLOW).cloned(),
             container: id.rsplit("//").next().unwrap_or(id).to_owned(),
             is_ready: status.ready,
         };

@@ -6,6 +6,7 @@ use cwasi_operator_api::resource::Workflow;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::error::ClusterError;
@@ -30,13 +31,21 @@ impl Cluster {
     /// # Errors
     /// When the API refuses.
     pub async fn workflows(&self) -> Result<Vec<Workflow>, ClusterError> {
-        let api: Api<Workflow> = Api::namespaced(self.client.clone(), &self.namespace);
+        self.workflows_of(&self.namespace).await
+    }
+
+    /// All Workflows of a namespace, by name.
+    ///
+    /// # Errors
+    /// When the API refuses.
+    pub async fn workflows_of(&self, namespace: &str) -> Result<Vec<Workflow>, ClusterError> {
+        let api: Api<Workflow> = Api::namespaced(self.client.clone(), namespace);
         let mut found = match api.list(&ListParams::default()).await {
             Ok(found) => found.items,
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 return Err(ClusterError::NoDefinition);
             }
-            Err(error) => return Err(self.failed(("list", WORKFLOWS), &self.namespace)(error)),
+            Err(error) => return Err(self.failed(("list", WORKFLOWS), namespace)(error)),
         };
         found.sort_by_key(ResourceExt::name_any);
         Ok(found)
@@ -120,6 +129,21 @@ pub fn workloads(workflow: &Workflow) -> Vec<String> {
         }
     }
     found
+}
+
+/// The Workflow as the file of which it was made.
+///
+/// # Errors
+/// The first fault.
+pub fn file(workflow: &Workflow) -> Result<cwasi_workflow::Workflow, String> {
+    let object = json!({
+        "apiVersion": "cwasi.dev/v1alpha1",
+        "kind": "Workflow",
+        "metadata": { "name": workflow.name_any() },
+        "spec": workflow.spec.fields,
+    });
+    let read = cwasi_workflow::Workflow::from_object(&object);
+    read.map_err(|problems| problems.into_iter().next().map_or_else(String::new, |it| it.text))
 }
 
 /// Names of the functions in the spec, for a Workflow without a status.

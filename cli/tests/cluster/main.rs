@@ -101,7 +101,7 @@ fn shop() -> Value {
     json!({
         "apiVersion": "cwasi.dev/v1alpha1", "kind": "Workflow",
         "metadata": { "name": "shop", "namespace": "n", "uid": "of-shop" },
-        "spec": { "functions": { "front": {}, "prices": {} } },
+        "spec": { "functions": { "front": { "image": "i:1" }, "prices": { "image": "i:2", "role": "secondary" } } },
         "status": {
             "observedGeneration": 1,
             "readyFunctions": "1/2",

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use cwasi_fake_api::{Executed, Ran};
 use cwasi_testbed::span_line::SPAN_LINE;
+use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Cluster, NODE_PODS, text};
+use super::{Cluster, NODE_PODS, WORKFLOWS, text};
 
 /// What nodes were asked.
 type Asked = Arc<Mutex<Vec<Executed>>>;
@@ -113,6 +114,79 @@ fn explain_asks_the_caller_s_node_about_its_container() {
     );
     let said = cluster.fails(2, "explain --kube --file w.yaml a b");
     assert!(said.contains("cannot be used with"), "{said}");
+}
+
+/// A Workflow whose `front` runs at three, and whose `prices` has no pod while nothing calls it.
+fn with_activation(cluster: &Cluster) {
+    let functions = json!({
+        "front": { "image": "i:1", "schedule": "0 3 * * *" },
+        "prices": {
+            "image": "i:2", "role": "secondary", "scale": { "min": 0, "max": 10, "calls": 8, "cooldown": "5m" },
+            "triggers": [{ "redis": { "stream": "n:orders" } }],
+        },
+    });
+    let (mut shop, path) = (super::shop(), format!("{WORKFLOWS}/shop"));
+    shop["spec"]["functions"] = functions;
+    cluster.api.put(&path, shop);
+}
+
+#[test]
+fn explain_says_what_workflows_say_of_the_two_functions() {
+    let cluster = Cluster::new();
+    with_activation(&cluster);
+    let node = "front -> prices: no route\n  trigger of prices: redis-stream:n:orders\n";
+    answering(&cluster, Ran { stdout: node.into(), code: 1, ..Ran::default() });
+    let output = cluster.run("explain --kube front prices");
+    assert_eq!(output.status.code(), Some(1));
+    let scale =
+        "0 to 10 pods on a cluster, by calls, 8 in a pod, the last one until 300 s without a call";
+    assert_eq!(
+        text(&output.stdout),
+        format!("{node}  schedule of front: 0 3 * * *\n  scale of prices: {scale}\n")
+    );
+    let output = cluster.run("explain --kube gateway n/prices");
+    assert_eq!(text(&output.stdout), format!("{node}  scale of prices: {scale}\n"));
+}
+
+#[test]
+fn explain_fills_the_document_of_a_node() {
+    let cluster = Cluster::new();
+    with_activation(&cluster);
+    // A node knows the triggers of its own instances, and one of an older version nothing of all this.
+    let of_node = json!({ "triggers": ["redis-channel:n:news"], "schedule": null, "scale": null });
+    for (said, triggers) in [
+        (json!({ "activation": { "caller": of_node, "callee": of_node } }), "redis-channel:n:news"),
+        (json!({ "mode": "local" }), "redis-stream:n:orders"),
+    ] {
+        answering(&cluster, Ran { stdout: said.to_string().into(), ..Ran::default() });
+        let found = cluster.json("explain --kube front prices --json")["activation"].take();
+        assert_eq!(found["caller"]["schedule"], "0 3 * * *");
+        let callee = &found["callee"];
+        assert_eq!((&callee["schedule"], &callee["scale"]["min"]), (&Value::Null, &json!(0)));
+        assert_eq!(callee["triggers"], json!([triggers]));
+    }
+    for odd in [json!({ "activation": 1 }), json!({ "activation": { "caller": 1, "callee": [] } })]
+    {
+        answering(&cluster, Ran { stdout: odd.to_string().into(), ..Ran::default() });
+        assert!(cluster.run("explain --kube front prices --json").status.success(), "{odd}");
+    }
+}
+
+#[test]
+fn explain_needs_no_workflow() {
+    let cluster = Cluster::new();
+    answering(&cluster, Ran { stdout: b"front -> prices: local\n".to_vec(), ..Ran::default() });
+    let refusals = [
+        (StatusCode::NOT_FOUND, ""),
+        (StatusCode::FORBIDDEN, "the cluster does not let you `list workflows.cwasi.dev`"),
+    ];
+    for (status, note) in refusals {
+        cluster.api.deny(WORKFLOWS, status, "no");
+        let output = cluster.run("explain --kube front prices");
+        assert_eq!(text(&output.stdout), "front -> prices: local\n");
+        let said = text(&output.stderr);
+        assert!(said.contains(note) && said.is_empty() == note.is_empty(), "{said}");
+    }
 }
 
 /// A span of a trace, as a node has it.

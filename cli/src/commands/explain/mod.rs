@@ -2,8 +2,10 @@
 //! selection decides, over the facts that a shim would collect.
 //!
 //! - `caller`: who calls; `planned`: images and containers of a workflow file that is not deployed.
+//! - `in_cluster`: `--kube`, which asks the caller's node.
 
 pub(super) mod caller;
+mod in_cluster;
 mod planned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +25,6 @@ use serde_json::json;
 
 use self::caller::{Caller, EmbeddedCode, Inside};
 use super::activation::Activation;
-use super::kube::{self, on_node};
 use crate::arguments::{Global, NodeArguments};
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
@@ -137,22 +138,6 @@ impl Explain {
         let load = |file: &PathBuf| Workflow::load(file, &Additions::default());
         let workflow = self.file.as_ref().map(load).transpose()?;
         Ok(self.file.as_deref().zip(workflow))
-    }
-
-    /// Asks the caller's node. A process of a host calls from that of the callee.
-    async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
-        let cluster = kube::connect(&self.on.cluster, global).await?;
-        let of_host = self.host || self.caller == CALLER_NAME;
-        let called_from = if of_host { &self.callee } else { &self.caller };
-        let function = cluster.function(called_from).await?;
-        let node = cluster.node_pod(&self.on.system_namespace, &function.node).await?;
-        let namespace = format!("--pod-namespace={}", cluster.namespace);
-        let caller = if of_host { &self.caller } else { &function.container };
-        let mut words = vec!["explain", caller, self.callee.as_str()];
-        if of_host {
-            words.extend(["--host", &namespace]);
-        }
-        on_node::run(&cluster, &node, &on_node::words(words, global), &[]).await
     }
 
     async fn caller(

@@ -47,17 +47,22 @@ pub async fn run(
     if last != b'\n' && io::stdout().is_terminal() {
         output::bytes(b"\n")?;
     }
-    let text = String::from_utf8_lossy(&stderr);
+    Ok(report(on, &Ended { code, stderr }))
+}
+
+/// Prints its stderr; its exit code.
+pub fn report(on: &NodePod, ended: &Ended) -> ExitCode {
+    let text = String::from_utf8_lossy(&ended.stderr);
     if !text.is_empty() {
         output::note(text.trim_end_matches('\n'));
     }
-    if code == Exit::Usage as u8 {
+    if ended.code == Exit::Usage as u8 {
         output::note(format_args!(
             "cwasi: the command on node {} may be older than this one: upgrade the image of its DaemonSet",
             on.node
         ));
     }
-    Ok(ExitCode::from(code))
+    ExitCode::from(ended.code)
 }
 
 /// Runs it for its result: stdout, and how it ended.
