@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use cwasi_host::network::FunctionLocations;
 use cwasi_modes::CallError;
+use cwasi_networked::{NetworkError, nodes};
 use cwasi_testbed::redis::{Redis, RedisVersion};
 
-use crate::fixture::{Executions, Instance, Node, PATIENCE, Served, target, wait_for};
+use crate::fixture::{Executions, Instance, Node, PATIENCE, Peer, Served, target, wait_for};
 
 /// Longer than shims take to announce their instances again.
 const WAIT: Duration = Duration::from_secs(10);
@@ -83,4 +84,28 @@ fn messages_are_handled_after_flushall_too() {
         wait_for("the message", || handled() == count);
         redis.cli(&["FLUSHALL"]);
     }
+}
+
+#[test]
+fn a_nodes_key_is_not_unknown_while_it_may_be_announced_again() {
+    let redis = Redis::start(RedisVersion::Redis7);
+    let peer = Peer::start(&target(&redis));
+    let asked = || peer.reactor.block_on(nodes::of_key(&peer.session(), b"key"));
+    // So long before the end of the key that tells how old a database is, this one is old.
+    let is_old = || redis.cli(&["SET", "cwasi:since", "1", "EX", "3600"]);
+    is_old();
+    assert_eq!(asked(), Ok(None));
+    peer.reactor.block_on(nodes::announce(&peer.session(), b"key", "edge")).unwrap();
+    assert_eq!(asked(), Ok(Some("edge".to_owned())));
+    redis.cli(&["FLUSHALL"]);
+    assert_eq!(asked(), Err(NetworkError::Returning));
+    is_old();
+    assert_eq!(asked(), Ok(None));
+    // A server that was away for longer than keys last, and has its other data.
+    let epoch = peer.session().epoch;
+    redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let session = peer.reactor.block_on(peer.link.session_after(epoch));
+    let returning = peer.reactor.block_on(nodes::of_key(&session, b"key"));
+    assert_eq!(returning, Err(NetworkError::Returning));
+    wait_for("the key to count as unknown", || asked() == Ok(None));
 }

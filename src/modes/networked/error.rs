@@ -9,6 +9,9 @@ pub enum NetworkError {
         /// What happened to the last one.
         reason: String,
     },
+    /// Something is not there that may be announced again soon.
+    #[error("Redis was away or has lost its data, and nodes announce themselves again")]
+    Returning,
     /// A node without Redis asked another one.
     #[error("a node of link_peers does not say what it has: {reason}")]
     Peer { reason: String },
@@ -77,7 +80,7 @@ impl NetworkError {
     #[must_use]
     pub const fn refused_command(&self) -> Option<&'static str> {
         match self {
-            Self::Away { .. } | Self::Peer { .. } => None,
+            Self::Away { .. } | Self::Returning | Self::Peer { .. } => None,
             Self::OutOfMemory { command }
             | Self::Replica { command }
             | Self::NotNow { command, .. }
