@@ -280,6 +280,10 @@ fn group(request: &PlanRequest<'_>, annotations: &FunctionSpec) -> String {
     if alone { String::new() } else { request.group.to_owned() }
 }
 
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Identity) -> Record {
     Record {
         identity: identity.clone(),
@@ -293,6 +297,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         container: request.container.to_owned(),
         http: annotations.http.gateway,
         http_port: annotations.http.port,
+        timeout_ms: annotations.timeout.map(milliseconds),
         triggers: annotations.triggers.clone(),
         link: String::new(),
     }
@@ -307,7 +312,6 @@ fn launch(
     code: LaunchCode,
 ) -> FunctionLaunch {
     let pool_max = pool_max(spec, &annotations);
-    let milliseconds = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     let env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
     let more = request.delivery.map_or(&[][..], |delivery| &delivery.env);
     let awaits_code = annotations.protocol == Protocol::Openwhisk && request.delivery.is_none();

@@ -55,6 +55,9 @@ pub struct Record {
     /// Port on which it is served in its container's network namespace (`cwasi.http`).
     #[serde(default)]
     pub http_port: Option<u16>,
+    /// Longest request in milliseconds (`cwasi.timeout`); `None` when the function names none.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
     /// What runs it besides calls (`cwasi.triggers`).
     #[serde(default)]
     pub triggers: Vec<Trigger>,
@@ -240,6 +243,7 @@ mod tests {
             container: "c".into(),
             http: false,
             http_port: None,
+            timeout_ms: None,
             triggers: Vec::new(),
             link: String::new(),
         }

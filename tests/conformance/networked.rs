@@ -109,6 +109,7 @@ impl<P: Path> Reachable for Networked<P> {
             container: "callee".to_owned(),
             http: false,
             http_port: None,
+            timeout_ms: None,
             triggers: Vec::new(),
             link: String::new(),
         };

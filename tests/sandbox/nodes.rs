@@ -72,6 +72,7 @@ impl Node {
             container: "f".into(),
             http: false,
             http_port: None,
+            timeout_ms: None,
             triggers: Vec::new(),
             link: String::new(),
         };

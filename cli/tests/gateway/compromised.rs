@@ -145,6 +145,7 @@ fn a_compromised_callee_splits_no_response() {
         container: "evil".to_owned(),
         http: true,
         http_port: None,
+        timeout_ms: None,
         triggers: Vec::new(),
         link: String::new(),
     };

@@ -28,6 +28,7 @@ fn record(instance: usize, allowed: bool) -> Record {
         container: "c".into(),
         http: false,
         http_port: None,
+        timeout_ms: None,
         triggers: Vec::new(),
         link: String::new(),
     }

@@ -71,6 +71,7 @@ impl Fixture {
             container: "c".into(),
             http: false,
             http_port: None,
+            timeout_ms: None,
             triggers: Vec::new(),
             link: String::new(),
         };

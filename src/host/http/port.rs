@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::{Request, Response};
@@ -47,9 +48,9 @@ impl ServedPort {
         record: &Record,
         caller: HostCaller,
     ) -> io::Result<Self> {
-        let front = FunctionFront::new(caller, limits());
+        let front = FunctionFront::new(caller, limits(record.timeout_ms));
         let service = PortService { front, function: record.identity.function.clone() };
-        Self::serve(pid, port, service).await
+        Self::serve(pid, port, limits(record.timeout_ms), service).await
     }
 
     /// The same for an instance that is an action of OpenWhisk, which `host` starts.
@@ -64,11 +65,19 @@ impl ServedPort {
         host: impl ActionHost,
     ) -> io::Result<Self> {
         let function = &record.identity.function;
-        let service = ActionService::new(caller, function, record.max_payload, limits(), host);
-        Self::serve(pid, port, service).await
+        // Activations have deadlines of their own.
+        let limits = limits(None);
+        let service =
+            ActionService::new(caller, function, record.max_payload, limits.clone(), host);
+        Self::serve(pid, port, limits, service).await
     }
 
-    async fn serve(pid: Option<i32>, port: u16, service: impl Service) -> io::Result<Self> {
+    async fn serve(
+        pid: Option<i32>,
+        port: u16,
+        limits: HttpLimits,
+        service: impl Service,
+    ) -> io::Result<Self> {
         let listening = tokio::task::spawn_blocking(move || match pid {
             Some(pid) => listen(Path::new(&format!("/proc/{pid}/ns/net")), port),
             None => TcpListener::bind((Ipv4Addr::LOCALHOST, port)),
@@ -81,18 +90,20 @@ impl ServedPort {
             // Dropped, not sent.
             let _dropped = stopped.await;
         };
-        tokio::spawn(HttpServer { listener, tls: None, limits: limits() }.serve(service, stopped));
+        tokio::spawn(HttpServer { listener, tls: None, limits }.serve(service, stopped));
         Ok(Self { _stop: stop })
     }
 }
 
-/// Bounds of the port of one instance.
-fn limits() -> HttpLimits {
+/// Bounds of the port of one instance. A request has the function's own time, if it names one.
+fn limits(timeout_ms: Option<u64>) -> HttpLimits {
+    let default = HttpLimits::default();
     HttpLimits {
         requests: REQUESTS_MAX,
         connections: CONNECTIONS_MAX,
         body_bytes: BODY_BYTES_MAX,
-        ..HttpLimits::default()
+        request_timeout: timeout_ms.map_or(default.request_timeout, Duration::from_millis),
+        ..default
     }
 }
 
@@ -126,5 +137,18 @@ impl Service for PortService {
     async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let path = request.uri().path().to_owned();
         self.front.call(&self.function, &path, request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_the_functions_own_time() {
+        let longest = |timeout_ms| limits(timeout_ms).request_timeout;
+        assert_eq!(longest(None), Duration::from_secs(60));
+        assert_eq!(longest(Some(300_000)), Duration::from_secs(300));
+        assert_eq!(longest(Some(1500)), Duration::from_millis(1500));
     }
 }

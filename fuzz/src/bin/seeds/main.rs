@@ -47,6 +47,7 @@ fn files(corpus: &Corpus) -> Outcomes<()> {
         container: "c".into(),
         http: false,
         http_port: None,
+        timeout_ms: None,
         triggers: Vec::new(),
         link: String::new(),
     };
