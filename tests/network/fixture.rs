@@ -367,6 +367,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         container: "b".into(),
         http: false,
         http_port: None,
+        timeout_ms: None,
         triggers: Vec::new(),
         link: String::new(),
     }

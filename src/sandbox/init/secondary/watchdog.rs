@@ -1,5 +1,5 @@
-//! The watchdog of sandbox init: checks workers and connections once per tick, and reads requests that workers do not
-//! read.
+//! The watchdog of sandbox init: checks workers and connections, once per tick while something happens and less and less
+//! often while nothing does, and reads requests that workers do not read.
 //!
 //! Workers read requests from their callers' connections themselves (direct reads), and init takes no part. Init reads
 //! the requests itself when
@@ -11,8 +11,9 @@
 //! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
 //!
 //! Init sleeps while the function is idle, and the next request wakes it. So init reads a request within about two
-//! ticks when the leader does not, because it is stopped, slow or making its next instance. Stopped workers get no
-//! work.
+//! ticks when the leader does not, because it is stopped, slow or making its next instance. Only of a function that was
+//! idle for some milliseconds, and whose init is not asleep yet, the first such request waits up to eight ticks more.
+//! Stopped workers get no work.
 
 use crate::init::pool::WorkerPool;
 use crate::worker_table::{Phase, SlotState};
@@ -25,14 +26,16 @@ use cwasi_wire::control::FunctionLaunch;
 #[cfg(test)]
 mod tests;
 
-/// Time between two checks in nanoseconds. After one, a caller learns that the function is overloaded. After one or
-/// two, init queues a request that no worker reads.
+/// Time between two checks in nanoseconds while something happens. After one, a caller learns that the function is
+/// overloaded. After one or two, init queues a request that no worker reads.
 const TICK_NS: u64 = 1_000_000;
 /// Ticks within which one of the waiting requests must have been read. Otherwise the workers' slots are not to be
 /// trusted.
 const STALLED_TICKS: u32 = 4;
-/// Ticks without a request after which init sleeps. The first request after that wakes it.
-const QUIET_TICKS: u32 = 20;
+/// Checks without a request after which init sleeps. The first request after that wakes it. The time to the next check
+/// doubles with each, so that a function with a request now and then costs few checks: they are 1, 2, 4 and 8 ticks
+/// apart.
+const QUIET_CHECKS: u32 = 4;
 /// Most copies of connections that all workers hold together; init alone reads further connections.
 const COPIES_MAX: usize = 1024;
 /// How often init yields to workers that are reading before it reads itself.
@@ -42,7 +45,8 @@ const YIELDS_MAX: u32 = 100;
 #[derive(Debug, Default)]
 pub struct Watchdog {
     states: Vec<SlotState>,
-    next: u64,
+    checked_at: u64,
+    /// Checks in a row that found nothing.
     quiet: u32,
     /// Init reads the shared connections; direct reads are disabled.
     reading: bool,
@@ -68,7 +72,7 @@ impl Watchdog {
     /// After an event, init checks for a while again. A timer is no event: init wakes once more for its last report, and
     /// checks after that would bring the next report, without an end.
     const fn note_wait(&mut self, woken: bool) {
-        if woken && self.quiet >= QUIET_TICKS {
+        if woken && self.quiet >= QUIET_CHECKS {
             self.quiet = 0;
         }
     }
@@ -98,17 +102,24 @@ impl Watchdog {
         self.unread >= if begun { STALLED_TICKS } else { 1 }
     }
 
+    /// When the next check is due.
+    fn next(&self) -> u64 {
+        let nothing_happens = self.heads.is_empty() && !self.reading;
+        let doublings = if nothing_happens { self.quiet.min(QUIET_CHECKS - 1) } else { 0 };
+        self.checked_at.saturating_add(TICK_NS << doublings)
+    }
+
     /// When the next check is due; `None` when init sleeps until it is woken, which it never does while it `ends`.
     pub fn next_check(&self, pool: &WorkerPool<'_>, ends: bool) -> Option<u64> {
-        if self.quiet < QUIET_TICKS || self.reading || ends {
-            return Some(self.next);
+        if self.quiet < QUIET_CHECKS || self.reading || ends {
+            return Some(self.next());
         }
         let control = pool.table.control();
         control.set_asleep(true);
         // A worker that began before it could see the sleep flag is seen here.
         if pool.states().any(|state| state.is_busy()) {
             control.set_asleep(false);
-            return Some(self.next);
+            return Some(self.next());
         }
         None
     }
@@ -122,10 +133,10 @@ impl Watchdog {
         woken: bool,
     ) -> Option<bool> {
         self.note_wait(woken);
-        if self.next > now {
+        if self.next() > now {
             return None;
         }
-        self.next = now.saturating_add(TICK_NS);
+        self.checked_at = now;
         let states: Vec<_> = pool.states().collect();
         let mut both = states.iter().zip(&self.states);
         let begun = both.any(|(state, before)| state.is_later_than(*before));

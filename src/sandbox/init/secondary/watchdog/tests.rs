@@ -96,11 +96,32 @@ fn quiet_is_counted_from_the_last_change() {
 #[test]
 fn an_event_and_no_timer_ends_the_quiet() {
     let (table, mut watchdog) = (two_idle(), watchdog());
-    for _ in 0..=QUIET_TICKS {
+    for _ in 0..=QUIET_CHECKS {
         watchdog.note(states(&table));
     }
     watchdog.note_wait(false);
-    assert_eq!(watchdog.quiet, QUIET_TICKS);
+    assert_eq!(watchdog.quiet, QUIET_CHECKS);
     watchdog.note_wait(true);
     assert_eq!(watchdog.quiet, 0);
+}
+
+#[test]
+fn checks_are_further_and_further_apart_while_nothing_happens() {
+    let (table, mut watchdog) = (two_idle(), watchdog());
+    let mut ticks = vec![];
+    for _ in 0..=QUIET_CHECKS {
+        watchdog.note(states(&table));
+        ticks.push(watchdog.next() / TICK_NS);
+    }
+    assert_eq!(ticks, [1, 2, 4, 8, 8]);
+    watchdog.heads = vec![(ConnectionId(1), [0; size_of::<RequestHead>()])];
+    assert_eq!(watchdog.next(), TICK_NS, "a request waits");
+    watchdog.heads.clear();
+    run(&table, 0);
+    watchdog.note(states(&table));
+    assert_eq!(watchdog.next(), TICK_NS, "a worker is busy");
+    watchdog.note(states(&two_idle()));
+    watchdog.note(states(&two_idle()));
+    watchdog.reading = true;
+    assert_eq!(watchdog.next(), TICK_NS, "init reads");
 }
