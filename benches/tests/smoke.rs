@@ -116,6 +116,24 @@ fn a_component_takes_turns_with_a_core_module() {
 }
 
 #[test]
+fn calls_to_another_node_have_callers_and_a_first_one() {
+    let out = tempfile::tempdir().unwrap();
+    let (output, report) = smoke(Path::new(PROGRAM), "network-64B", out.path());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for (case, baseline) in [
+        ("network-64B-call", "tls"),
+        ("network-64B-2-callers", "http2"),
+        ("network-64B-2-callers-call", "http2"),
+        ("network-64B-first-call", "kept"),
+    ] {
+        let mut entries = report.iter().filter(|one| one["case"] == case);
+        let entry = entries.find(|one| one["baseline"] == baseline);
+        assert!(entry.is_some_and(|one| one["ratio"].is_f64()), "{case}: {said}");
+    }
+}
+
+#[test]
 fn curves_have_their_points() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let out = tempfile::tempdir().unwrap();

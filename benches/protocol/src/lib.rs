@@ -37,7 +37,7 @@ pub enum Verb {
     Echo,
     /// One payload, made once, in one call after the other.
     Resend,
-    /// Calls for `count` milliseconds, one after the other.
+    /// Calls for `count` milliseconds, one after the other, of `branches` callers at a time.
     Flood,
     /// One payload to `branches` callees at a time.
     FanOut,
@@ -61,7 +61,8 @@ pub struct Job {
     pub touch: bool,
     /// How often, or for how many milliseconds.
     pub count: usize,
-    /// Branches of a fan-out or parts of a fan-in; 1 for the others.
+    /// Branches of a fan-out, parts of a fan-in, or callers of a flood in one process, of which only HTTP/2 has more
+    /// than 1; 1 for the others.
     pub branches: usize,
 }
 

@@ -101,13 +101,13 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
 
 /// Rates and durations of one side's rounds.
 #[derive(Default)]
-struct Measured {
-    rates: Rounds,
-    durations: Rounds,
+pub(super) struct Measured {
+    pub(super) rates: Rounds,
+    pub(super) durations: Rounds,
 }
 
 /// One part of a load.
-fn job(effort: Effort, size: usize) -> Result<Job> {
+pub(super) fn job(effort: Effort, size: usize) -> Result<Job> {
     Ok(Job {
         verb: Verb::Flood,
         targets: vec![TOUCH_NONE.0.to_owned()],
@@ -119,6 +119,24 @@ fn job(effort: Effort, size: usize) -> Result<Job> {
     })
 }
 
+/// The sides of ours and of a baseline under load, in turns.
+pub(super) fn take_turns(mut parties: [(&mut [Side], &Job); 2]) -> Result<[Measured; 2]> {
+    let mut measured = [Measured::default(), Measured::default()];
+    for round in 0..=PARTS {
+        for ((sides, job), measured) in parties.iter_mut().zip(&mut measured) {
+            // The first one warms up.
+            let mut dropped = Measured::default();
+            flood(sides, job, if round == 0 { &mut dropped } else { measured })?;
+        }
+    }
+    Ok(measured)
+}
+
+/// The turns, as text for the conditions.
+pub(super) fn turns_text(job: &Job) -> String {
+    format!("{PARTS} parts of {} ms in turns, after one to warm up", job.count)
+}
+
 fn measure(
     session: &mut Session,
     load: Load,
@@ -126,25 +144,14 @@ fn measure(
     theirs: &mut [Side],
 ) -> Result<()> {
     let (names, job) = (load.names(), job(session.effort, load.size)?);
-    let [mut we, mut they] = [Measured::default(), Measured::default()];
-    for round in 0..=PARTS {
-        let rounds = [(&mut *ours, &mut we), (&mut *theirs, &mut they)];
-        for (sides, measured) in rounds {
-            let before = measured.rates.0.len();
-            flood(sides, &job, measured)?;
-            if round == 0 {
-                measured.rates.0.truncate(before);
-                measured.durations.0.truncate(before);
-            }
-        }
-    }
+    let callers = ours.len();
+    let [we, they] = take_turns([(ours, &job), (theirs, &job)])?;
     let conditions = format!(
-        "{} callers (processes of their own, one call after the other each) and one callee: ours with \
-         cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, HTTP's one single-threaded server; {} B; {PARTS} \
-         parts of {} ms in turns, after one to warm up",
-        ours.len(),
+        "{callers} callers (processes of their own, one call after the other each) and one callee: ours with \
+         cwasi.concurrency={WORKERS} and a fresh or renewed instance for each request, HTTP's one \
+         single-threaded server; {} B; {}",
         load.size,
-        job.count
+        turns_text(&job)
     );
     let mut add = |case: &str, unit, ours, theirs, direction, way: &str| {
         session.report.add(Comparison {

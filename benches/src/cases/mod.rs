@@ -13,7 +13,8 @@ mod idle;
 mod languages;
 mod load;
 pub(crate) mod memory;
-mod network;
+pub(crate) mod network;
+mod network_callers;
 mod processor;
 pub(crate) mod sequential;
 pub(crate) mod starts;
@@ -60,7 +61,7 @@ impl Group {
 }
 
 /// All groups, in the order in which they run.
-pub const GROUPS: [Group; 19] = [
+pub const GROUPS: [Group; 20] = [
     sequential::GROUP,
     answers::GROUP,
     fan::OUT,
@@ -71,6 +72,7 @@ pub const GROUPS: [Group; 19] = [
     compute::GROUP,
     network::GROUP,
     network::CABLES,
+    network_callers::GROUP,
     processor::GROUP,
     starts::GROUP,
     burst::GROUP,

@@ -40,12 +40,21 @@ const LIMITED_SIZE: usize = 100 * MIB;
 /// Payloads in bytes.
 const SIZES: [usize; 3] = [64, 2 * MIB, 100 * MIB];
 
+/// Two nodes that reach each other. Their logs have no line for each call, as by default.
+pub(crate) fn nodes(programs: &Path, name: &str) -> Result<Nodes> {
+    let nodes = Nodes::joined(&shim(programs)?, name);
+    for (scene, node) in [(&nodes.edge, "edge"), (&nodes.cloud, "cloud")] {
+        configure(scene.containerd.ready(), node, &nodes.redis, "info");
+    }
+    Ok(nodes)
+}
+
 fn name(size: usize) -> String {
     format!("network-{}", size_name(size))
 }
 
 fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
-    let nodes = Nodes::joined(&shim(&session.programs)?, "bench-network");
+    let nodes = nodes(&session.programs, "bench-network")?;
     let redis = unlimited_redis();
     let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
     cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
@@ -63,7 +72,7 @@ fn limited_name(rate: &str) -> String {
 }
 
 fn run_cables(session: &mut Session, wanted: &[String]) -> Result<()> {
-    let nodes = Nodes::joined(&shim(&session.programs)?, "bench-cables");
+    let nodes = nodes(&session.programs, "bench-cables")?;
     let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
     cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
     for (word, rate) in RATES {
@@ -124,14 +133,19 @@ fn job(size: usize, turns: Turns) -> Job {
     }
 }
 
-/// TCP and TLS over the cable that the nodes' direct connections use. The folder is for a certificate.
+/// TCP and TLS over the nodes' cable.
 pub(super) fn natives(nodes: &Nodes, certificate: &Path) -> Result<[Peer; 2]> {
+    let [tcp, tls] = [Baseline::Tcp, Baseline::Tls].map(|kind| native(kind, nodes, certificate));
+    Ok([tcp?, tls?])
+}
+
+/// A baseline over the cable that the nodes' direct connections use. The folder is for a certificate.
+pub(super) fn native(kind: Baseline, nodes: &Nodes, certificate: &Path) -> Result<Peer> {
     let cloud = nodes.cloud.containerd;
     let address = cloud.ready().link.as_ref().context("a node without a cable")?.address;
     let folder = certificate.to_str().context("a name of the folder")?;
     let client = nodes.edge.containerd.guard_pid();
-    Ok([Baseline::Tcp, Baseline::Tls]
-        .map(|kind| Peer::new(kind).through(folder).across(client, (cloud.guard_pid(), address))))
+    Ok(Peer::new(kind).through(folder).across(client, (cloud.guard_pid(), address)))
 }
 
 fn measure(

@@ -2,13 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use cwasi_bench_protocol::{Answer, Job, Made, Verb};
-use cwasi_testbed::nodes::Nodes;
 
 use super::Group;
-use super::network::natives;
+use super::network::{natives, nodes};
 use super::sequential::WORKERS;
 use crate::accounts::{CpuTimes, family, ours};
-use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, shim, stage, unlimited_redis};
+use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage, unlimited_redis};
 use crate::peers::{Baseline, Peer};
 use crate::plan::MIB;
 use crate::report::{Comparison, Direction};
@@ -92,7 +91,7 @@ fn measure(session: &mut Session, fixture: &Fixture<'_>, touch: bool) -> Result<
 
 /// Calls to another node, directly and over Redis.
 fn measure_network(session: &mut Session) -> Result<()> {
-    let nodes = Nodes::joined(&shim(&session.programs)?, "bench-processor-network");
+    let nodes = nodes(&session.programs, "bench-processor-network")?;
     let redis = unlimited_redis();
     let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
     cloud.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);

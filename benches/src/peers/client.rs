@@ -8,13 +8,13 @@ use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 
 use super::transport::{Payload, Transport};
 use super::{
-    Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, memcpy, monotonic_ns, pubsub,
-    tcp, tls, uds,
+    Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, http2, memcpy, monotonic_ns,
+    pubsub, tcp, tls, uds,
 };
 use crate::placement::pin;
 
 /// Nanoseconds of a millisecond.
-const MILLISECOND: u64 = 1_000_000;
+pub const MILLISECOND: u64 = 1_000_000;
 
 /// Serves jobs until the job to end.
 ///
@@ -35,6 +35,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         Baseline::Redis => Box::new(pubsub::Publisher::start(peer)?),
         Baseline::Tcp => Box::new(tcp::start(peer)?),
         Baseline::Tls => Box::new(tls::start(peer)?),
+        Baseline::Http2 => return http2::run(peer),
         Baseline::Native => return Ok(serve(stdin().lock(), stdout(), bench_compute::perform)?),
         Baseline::Memcpy => Box::new(memcpy::Memcpy::new(peer.buffer)),
     };
@@ -97,7 +98,7 @@ fn many(transport: &mut dyn Transport, job: &Job, seed: u64, answer: &mut Answer
     Ok(())
 }
 
-fn make(job: &Job, seed: u64, answer: &mut Answer) -> Payload {
+pub fn make(job: &Job, seed: u64, answer: &mut Answer) -> Payload {
     let before = cpu_ns();
     let mut bytes = vec![0; job.size];
     let sum = fill(&mut bytes, seed);

@@ -23,9 +23,9 @@ use super::transport::{Payload, Transport};
 use super::{Peer, monotonic_ns};
 
 /// Path at which a payload is read.
-const TOUCH: &str = "/touch";
+pub const TOUCH: &str = "/touch";
 /// Path at which it is not.
-const KEEP: &str = "/keep";
+pub const KEEP: &str = "/keep";
 
 pub struct Connections {
     runtime: Runtime,
@@ -119,7 +119,7 @@ impl Transport for Connections {
     }
 }
 
-fn runtime() -> Result<Runtime> {
+pub fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_io().build().context("an event loop")
 }
 

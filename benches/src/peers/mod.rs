@@ -5,6 +5,7 @@
 
 mod client;
 mod http;
+mod http2;
 mod http_wasmedge;
 mod memcpy;
 mod pubsub;
@@ -54,6 +55,8 @@ pub enum Baseline {
     Tcp,
     /// TLS 1.3 over loopback or a cable: header and payload there, a short answer back.
     Tls,
+    /// HTTP/2 over TLS 1.3, over loopback or a cable: one connection with a stream for each of a job's callers.
+    Http2,
     /// One copy in one process: a limit, no transport.
     Memcpy,
     /// The same program, compiled for this processor.
@@ -88,7 +91,8 @@ pub struct Peer {
     /// without a path, or the folder of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
-    /// Network namespace of the client, a file; ours if there is none. Of `tcp` and `tls` only, as the next two.
+    /// Network namespace of the client, a file; ours if there is none. Of `tcp`, `tls` and `http2` only, as the next
+    /// two.
     #[arg(long)]
     pub client_network: Option<PathBuf>,
     /// Network namespace of the servers.
@@ -181,6 +185,7 @@ impl Peer {
             (Baseline::Redis, _) => "redis",
             (Baseline::Tcp, _) => "tcp",
             (Baseline::Tls, _) => "tls",
+            (Baseline::Http2, _) => "http2",
             (Baseline::Memcpy, _) => "memcpy",
             (Baseline::Native, _) => "native",
         }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context as _, Result, bail};
 
 use super::{
-    Baseline, Peer, end_with_parent, http, http_wasmedge, pubsub, tcp, tls, uds, watchdog,
+    Baseline, Peer, end_with_parent, http, http_wasmedge, http2, pubsub, tcp, tls, uds, watchdog,
 };
 use crate::placement::pin;
 
@@ -28,6 +28,7 @@ pub fn run(peer: &Peer) -> Result<()> {
         Baseline::Redis => pubsub::serve(&peer.address),
         Baseline::Tcp => tcp::serve(peer.buffer),
         Baseline::Tls => tls::serve(&peer.address, peer.buffer),
+        Baseline::Http2 => http2::serve(&peer.address),
         Baseline::Native => bail!("what only computes has no server"),
         Baseline::Memcpy => bail!("a copy in one process has no server"),
     }

@@ -29,36 +29,48 @@ pub type Encrypted = Copying<StreamOwned<ClientConnection, TcpStream>>;
 
 /// Connects to new servers. The peer's address is a folder for their certificate.
 pub fn start(peer: &Peer) -> Result<Encrypted> {
-    let folder = Path::new(&peer.address);
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("a certificate")?;
-    std::fs::write(folder.join(CERTIFICATE), made.cert.der())?;
-    std::fs::write(folder.join(KEY), made.signing_key.serialize_der())?;
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone())?;
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[&TLS13])?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let config = Arc::new(config);
+    let config = Arc::new(client_config(&peer.address)?);
     let connect = |_| {
         let (ours, server) = connected(peer)?;
-        let name = ServerName::try_from(NAME)?;
-        let connection = ClientConnection::new(Arc::clone(&config), name)?;
+        let connection = ClientConnection::new(Arc::clone(&config), server_name()?)?;
         Ok((StreamOwned::new(connection, ours), server))
     };
     Ok(Copying::over((0..peer.servers).map(connect).collect::<Result<_>>()?))
 }
 
+/// The name in the servers' certificate.
+pub fn server_name() -> Result<ServerName<'static>> {
+    Ok(ServerName::try_from(NAME)?)
+}
+
+/// A client of servers with a new certificate, which this writes into the folder.
+pub fn client_config(folder: &str) -> Result<ClientConfig> {
+    let folder = Path::new(folder);
+    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("a certificate")?;
+    std::fs::write(folder.join(CERTIFICATE), made.cert.der())?;
+    std::fs::write(folder.join(KEY), made.signing_key.serialize_der())?;
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone())?;
+    Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
 /// Serves copies until the client is gone.
 pub fn serve(folder: &str, buffer: Buffer) -> Result<()> {
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("our connection")?;
+    let connection = ServerConnection::new(Arc::new(server_config(folder)?))?;
+    serve_copies(buffer, StreamOwned::new(connection, TcpStream::from(stdin)))
+}
+
+/// A server with the certificate in the folder.
+pub fn server_config(folder: &str) -> Result<ServerConfig> {
     let read = |name| std::fs::read(Path::new(folder).join(name)).context("the certificate");
     let certificate = CertificateDer::from(read(CERTIFICATE)?);
     let key = PrivatePkcs8KeyDer::from(read(KEY)?);
-    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+    Ok(ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&TLS13])?
         .with_no_client_auth()
-        .with_single_cert(vec![certificate], key.into())?;
-    let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("our connection")?;
-    let connection = ServerConnection::new(Arc::new(config))?;
-    serve_copies(buffer, StreamOwned::new(connection, TcpStream::from(stdin)))
+        .with_single_cert(vec![certificate], key.into())?)
 }

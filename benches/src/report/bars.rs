@@ -38,7 +38,7 @@ const fn bar(case: &'static str, baseline: &'static str, limit: Limit) -> Bar {
     Bar { case, baseline, limit }
 }
 
-pub const BARS: [Bar; 36] = {
+pub const BARS: [Bar; 39] = {
     use Limit::{AtMost, TimesAndMoreAtMost, TimesAtLeast, TimesAtMost};
     [
         bar("local-100MiB-inplace-touch-none", "uds-copy", TimesAtLeast(50.0)),
@@ -63,6 +63,9 @@ pub const BARS: [Bar; 36] = {
         bar("network-100MiB-call", "tls", TimesAtMost(1.2)),
         bar("network-100MiB-call", "redis", TimesAtLeast(2.0)),
         bar("network-100MiB-call", "over-redis", TimesAtLeast(2.0)),
+        bar("network-64B-8-callers", "http2", TimesAtLeast(1.0)),
+        bar("network-64B-64-callers", "http2", TimesAtLeast(1.0)),
+        bar("network-64B-first-call", "kept", AtMost(3000.0, "µs")),
         // 95 and 90 % of what TLS alone reaches there.
         bar("network-100MiB-1Gbit-call", "tls", TimesAtMost(1.05)),
         bar("network-100MiB-10Gbit-call", "tls", TimesAtMost(1.11)),

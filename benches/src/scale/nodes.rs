@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use cwasi_networked::{RedisLink, RedisSession, RedisTarget, locations};
-use cwasi_testbed::nodes::Nodes;
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 use tokio::runtime::Runtime;
@@ -13,7 +12,8 @@ use tokio::time::Instant;
 
 use super::curve::{Cost, Curve};
 use super::{Scale, calls_of};
-use crate::fixture::{Fixture, TOUCH_NONE, shim};
+use crate::cases::network::nodes;
+use crate::fixture::{Fixture, TOUCH_NONE};
 use crate::turns;
 
 const NODES: &[usize] = &[2, 10, 100, 300, 1000];
@@ -47,7 +47,7 @@ pub fn run(scale: &Scale) -> Result<Vec<Curve>> {
     );
     let mut list =
         Curve::new("nodes-list", OVER, Cost::All, "the list of all functions of all nodes");
-    let nodes = Nodes::joined(&shim(&scale.programs)?, "scale-nodes");
+    let nodes = nodes(&scale.programs, "scale-nodes")?;
     Fixture::on(&nodes.cloud).callee(TOUCH_NONE, &[]);
     let edge = Fixture::on(&nodes.edge);
     let directory = Directory::open(&nodes.redis_url())?;
