@@ -21,6 +21,9 @@ pub const ENV_MAX: usize = 64 << 10;
 pub const ACTIVATION_MAX: Duration = Duration::from_secs(3600);
 /// Longest name of a property of an activation in bytes.
 const PROPERTY_MAX: usize = 64;
+/// Variables that OpenWhisk sends with the first activation only. Each has its own in its context.
+const OF_ONE_ACTIVATION: [&str; 4] =
+    ["__OW_ACTIVATION_ID", "__OW_API_KEY", "__OW_DEADLINE", "__OW_TRANSACTION_ID"];
 /// The entry that an action has without a name.
 const MAIN: &str = "main";
 
@@ -80,7 +83,8 @@ fn module(code: &[u8]) -> Result<Option<Vec<u8>>, MessageError> {
     }
 }
 
-/// Variables as OpenWhisk's runtimes make them: texts as they are, null empty, all else as JSON.
+/// Variables as OpenWhisk's runtimes make them: texts as they are, null empty, all else as JSON. Without those of the
+/// first activation, which would be wrong in the next one.
 fn environment(env: &[u8]) -> Result<Vec<String>, MessageError> {
     if env.len() > ENV_MAX {
         return Err(wrong("env", format!("has more than {ENV_MAX} bytes")));
@@ -97,7 +101,8 @@ fn environment(env: &[u8]) -> Result<Vec<String>, MessageError> {
         let entry = format!("{name}={value}");
         if is_fine { Ok(entry) } else { Err(wrong("env", format!("has no variable `{name}`"))) }
     };
-    env.unwrap_or_default().into_iter().map(entry).collect()
+    let stays = |(name, _): &(String, Value)| !OF_ONE_ACTIVATION.contains(&name.as_str());
+    env.unwrap_or_default().into_iter().filter(stays).map(entry).collect()
 }
 
 /// One activation.
@@ -190,6 +195,15 @@ mod tests {
             "STRING=xyz",
         ];
         assert_eq!(env, expected);
+    }
+
+    #[test]
+    fn variables_of_the_first_activation_are_left_out() {
+        let body =
+            br#"{"value":{"env":{"__OW_ACTIVATION_ID":"1","__OW_API_KEY":"k","__OW_DEADLINE":"9",
+            "__OW_TRANSACTION_ID":"t","__OW_NAMESPACE":"guest","__OW_ACTION_NAME":"/guest/a"}}}"#;
+        let env = init(body).unwrap().env;
+        assert_eq!(env, ["__OW_ACTION_NAME=/guest/a", "__OW_NAMESPACE=guest"]);
     }
 
     #[test]

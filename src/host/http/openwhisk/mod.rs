@@ -176,10 +176,7 @@ impl<H: ActionHost> Service for ActionService<H> {
         };
         match answered {
             Ok(Answer(body)) => response(StatusCode::OK, body),
-            Err(Refusal { status, text }) => {
-                let body = serde_json::json!({ "error": text });
-                response(status, body.to_string().into_bytes())
-            }
+            Err(Refusal { status, text }) => response(status, error_body(&text)),
         }
     }
 }
@@ -284,12 +281,17 @@ fn result_of(ended: Result<Vec<u8>, CallError>) -> Result<Answer, Refusal> {
     match ended {
         Ok(body) if check_object(&body).is_ok() => Ok(Answer(body)),
         Ok(_) => Err(Refusal::new(StatusCode::BAD_GATEWAY, NO_DICTIONARY)),
-        Err(CallError::Failed { message }) => Err(Refusal::new(StatusCode::BAD_GATEWAY, message)),
+        // The action's own error: with another status OpenWhisk would discard the container.
+        Err(CallError::Failed { message }) => Ok(Answer(error_body(&message))),
         Err(error) => {
             tracing::warn!(%error, "an activation failed");
             Err(Refusal::new(status_of(error.errno()), client_text(&error)))
         }
     }
+}
+
+fn error_body(text: &str) -> Vec<u8> {
+    serde_json::json!({ "error": text }).to_string().into_bytes()
 }
 
 fn refused_init(error: &MessageError) -> Refusal {
