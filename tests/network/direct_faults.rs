@@ -23,13 +23,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::direct::{Pair, under_load};
-use crate::fixture::{PATIENCE, StopWhenDone, counts, reactor, target, wait_for};
+use crate::fixture::{Executions, Node, PATIENCE, StopWhenDone, counts, reactor, target, wait_for};
 use crate::packet_filter::{Dropped, PacketFilter};
 
 /// How calls have ended.
-type Ends = HashMap<CallId, Result<Vec<u8>, CallError>>;
+pub type Ends = HashMap<CallId, Result<Vec<u8>, CallError>>;
 
-fn in_a_network(test: impl FnOnce() + Send + 'static) {
+pub fn in_a_network(test: impl FnOnce() + Send + 'static) {
     Netns::new(&[]).run(test);
 }
 
@@ -38,8 +38,8 @@ fn port(pair: &Pair) -> u16 {
 }
 
 /// What each caller was told is true.
-fn assert_true(pair: &Pair, ends: &Ends) {
-    let counts = counts(&pair.executions);
+pub fn assert_true(executions: &Executions, ends: &Ends) {
+    let counts = counts(executions);
     for (id, end) in ends {
         let ran = counts.get(id).copied().unwrap_or_default();
         let is_true = match end {
@@ -53,11 +53,11 @@ fn assert_true(pair: &Pair, ends: &Ends) {
 }
 
 /// Calls of four workers during `meanwhile`, each of which ends somehow.
-fn ends_under_load(pair: &Pair, meanwhile: impl FnOnce()) -> Ends {
+pub fn ends_under_load(here: &Node, meanwhile: impl FnOnce()) -> Ends {
     let (stop, ends) = (AtomicBool::new(false), Mutex::new(Ends::new()));
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            let (stop, ends, mut worker) = (&stop, &ends, pair.here.caller());
+            let (stop, ends, mut worker) = (&stop, &ends, here.caller());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let id = CallId(bytes16());
@@ -126,14 +126,14 @@ fn a_peer_that_vanishes_without_a_word_leaves_every_call_an_end() {
     in_a_network(|| {
         let pair = Pair::start();
         assert_eq!(path(&pair), Path::PATH_DIRECT);
-        let ends = ends_under_load(&pair, || {
+        let ends = ends_under_load(&pair.here, || {
             std::thread::sleep(Duration::from_millis(200));
             let filter = PacketFilter::of_port(port(&pair), Dropped::All);
             wait_for("calls over Redis", || path(&pair) == Path::PATH_REDIS);
             drop(filter);
             wait_for("direct calls", || path(&pair) == Path::PATH_DIRECT);
         });
-        assert_true(&pair, &ends);
+        assert_true(&pair.executions, &ends);
         // The connections of both sides from before are gone, and nothing waits for them.
         let calls = under_load(&pair, || {});
         assert!(calls > 0);

@@ -41,7 +41,8 @@ impl Address {
     }
 }
 
-fn forward(client: TcpStream, server: TcpStream) {
+/// Carries bytes in both directions, until either side ends.
+pub fn forward(client: TcpStream, server: TcpStream) {
     let pairs = [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))];
     for (from, to) in pairs {
         let (mut from, mut to) = (from.unwrap(), to.unwrap());
