@@ -1,5 +1,6 @@
 //! One run: how much is measured, and what it has found so far.
 
+use std::env::consts::ARCH;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -168,7 +169,13 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
         ("wasmedge", unpacked.join("wasmedge/usr/bin/wasmedge"), "--version"),
     ];
     let version = |(name, program, flag): (&str, PathBuf, &str)| {
-        let output = Command::new(program).arg(flag).output().ok()?;
+        // Redis' libraries are unpacked beside it.
+        let libraries = program.parent()?.join("../lib").join(format!("{ARCH}-linux-gnu"));
+        let mut command = Command::new(program);
+        let output = command.arg(flag).env("LD_LIBRARY_PATH", libraries).output().ok()?;
+        if !output.status.success() {
+            return None;
+        }
         // nginx says it on stderr.
         let said = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&said).lines().next()?.trim().to_owned();
