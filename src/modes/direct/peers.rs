@@ -59,6 +59,14 @@ pub enum PeerError {
     Mismatch { address: String, mismatch: Mismatch },
 }
 
+/// A caller's instance and the callee's. The callee's shim keeps its connection to the instance, which is in the
+/// caller's name, with the direct one: the pair's next call on that needs no new one. Empty for what is no call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pair {
+    pub caller: String,
+    pub callee: String,
+}
+
 /// A connection with its place among those to the same shim.
 #[derive(Debug)]
 pub struct Lease {
@@ -66,6 +74,8 @@ pub struct Lease {
     /// `None` if it is beyond [`CONNECTIONS_MAX`].
     pub place: Option<OwnedSemaphorePermit>,
     pub made: Made,
+    /// Whose call it is for.
+    pub pair: Pair,
 }
 
 /// When a connection was made, and with which of this node's [proofs](Tls::number).
@@ -81,6 +91,8 @@ struct Idle {
     stream: TlsStream<TcpStream>,
     since: Instant,
     made: Made,
+    /// Whose the last call was.
+    pair: Pair,
 }
 
 impl Idle {
@@ -152,13 +164,27 @@ impl Peers {
         checked.map_err(|mismatch| PeerError::Mismatch { address: link.address.clone(), mismatch })
     }
 
-    /// A connection to a shim: one that is kept, or a new one. While it has all its connections, this waits for one if
-    /// `waits`.
+    /// A connection to a shim for what is no call.
+    ///
+    /// # Errors
+    /// As [`Self::take_for`].
+    pub async fn take(
+        &self,
+        link: &Link,
+        deadline: Instant,
+        waits: bool,
+    ) -> Result<Lease, PeerError> {
+        self.take_for(Pair::default(), link, deadline, waits).await
+    }
+
+    /// A connection to a shim: one that is kept, that of the pair's last call if it is free, or a new one. While the
+    /// shim has all its connections, this waits for one if `waits`.
     ///
     /// # Errors
     /// When there is none until `deadline`; nothing was sent.
-    pub async fn take(
+    pub async fn take_for(
         &self,
+        pair: Pair,
         link: &Link,
         deadline: Instant,
         waits: bool,
@@ -176,19 +202,22 @@ impl Peers {
             }
             place => place.map_err(|_all_taken| busy())?,
         };
-        if let Some(Idle { stream, made, .. }) = self.kept(&name(link)) {
-            return Ok(Lease { stream, place: Some(place), made });
+        if let Some(Idle { stream, made, .. }) = self.kept(&name(link), &pair) {
+            return Ok(Lease { stream, place: Some(place), made, pair });
         }
         let (stream, made) = self.connect(link, deadline).await?;
-        Ok(Lease { stream, place: Some(place), made })
+        Ok(Lease { stream, place: Some(place), made, pair })
     }
 
     /// A connection that is kept and still there.
-    fn kept(&self, name: &str) -> Option<Idle> {
+    fn kept(&self, name: &str, pair: &Pair) -> Option<Idle> {
         let number = self.tls.number();
         let mut shims = lock(&self.shims);
         let idle = &mut shims.get_mut(name)?.idle;
-        while let Some(connection) = idle.pop() {
+        while !idle.is_empty() {
+            // Otherwise the one that was not used for longest: pairs that call now keep theirs.
+            let own = idle.iter().rposition(|connection| connection.pair == *pair);
+            let connection = idle.remove(own.unwrap_or(0));
             if connection.is_usable(number) {
                 return Some(connection);
             }
@@ -203,7 +232,7 @@ impl Peers {
     pub async fn take_new(&self, link: &Link, deadline: Instant) -> Result<Lease, PeerError> {
         self.check(link)?;
         let (stream, made) = self.connect(link, deadline).await?;
-        Ok(Lease { stream, place: None, made })
+        Ok(Lease { stream, place: None, made, pair: Pair::default() })
     }
 
     /// Keeps a connection on which nothing is under way.
@@ -211,8 +240,8 @@ impl Peers {
         let mut shims = lock(&self.shims);
         let peer = shims.entry(name(link)).or_default();
         if peer.idle.len() < IDLE_MAX {
-            let Lease { stream, made, .. } = lease;
-            peer.idle.push(Idle { stream, since: Instant::now(), made });
+            let Lease { stream, made, pair, .. } = lease;
+            peer.idle.push(Idle { stream, since: Instant::now(), made, pair });
         }
         drop(lease.place);
     }
@@ -360,3 +389,6 @@ fn is_silent(stream: &TlsStream<TcpStream>) -> bool {
     let peeked = recv(stream.get_ref().0.as_raw_fd(), &mut [0], flags);
     peeked == Err(Errno::EAGAIN)
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ use cwasi_direct::connection::{
 };
 use cwasi_direct::decisions::Decision;
 use cwasi_direct::exchange::{End, Event, Exchange, Next};
-use cwasi_direct::peers::{Lease, PeerError};
+use cwasi_direct::peers::{Lease, Pair, PeerError};
 use cwasi_modes::causes::{Break, Unreached};
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
@@ -80,7 +80,8 @@ impl Network {
         location: &Location,
     ) -> DirectEnd {
         let waits = direct.settings.always;
-        let lease = match direct.peers.take(link, call.deadline, waits).await {
+        let pair = Pair { caller: caller.instance.clone(), callee: location.instance.clone() };
+        let lease = match direct.peers.take_for(pair, link, call.deadline, waits).await {
             Ok(lease) => lease,
             Err(error) => return DirectEnd::NoConnection(error),
         };
@@ -92,14 +93,14 @@ impl Network {
 
 impl DirectTry<'_> {
     async fn run(&self, lease: Lease) -> DirectEnd {
-        let Lease { stream, place, made } = lease;
+        let Lease { stream, place, made, pair } = lease;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (end, received) = self.exchange(&mut reader, &mut writer).await;
         let is_clean = matches!(&received, Some(Received::Refused(_) | Received::Ended(_, Ok(_))))
             && self.progress.complete.load(Relaxed);
         if is_clean {
             let stream = reader.unsplit(writer);
-            self.direct.peers.put_back(self.link, Lease { stream, place, made });
+            self.direct.peers.put_back(self.link, Lease { stream, place, made, pair });
         }
         match (end, received) {
             ((End::Refused, _), Some(Received::NoMore(reason))) => {
