@@ -31,6 +31,7 @@ source "$CHECKOUT/tests/kubernetes/images.sh"
 source "$CHECKOUT/tests/kubernetes/checks.sh"
 source "$CHECKOUT/tests/kubernetes/installation.sh"
 source "$CHECKOUT/tests/kubernetes/operators.sh"
+source "$CHECKOUT/tests/kubernetes/policies.sh"
 
 finish() {
     local code=$?
@@ -137,7 +138,8 @@ else
 fi
 [[ " ${cases[*]} " != *" troubles "* ]] || fetch_gateway_api
 [[ ! " ${cases[*]} " =~ " "(video|placement)" " ]] || build_video
-[[ ! " ${cases[*]} " =~ " "(edges|video|zero|placement)" " ]] || build_redis
+[[ ! " ${cases[*]} " =~ " "(edges|video|policy|zero|placement)" " ]] || build_redis
+[[ " ${cases[*]} " != *" policy "* ]] || build_policies
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
 [[ " ${cases[*]} " != *" zero "* ]] || build_keda
 [[ " ${cases[*]} " != *" bench "* ]] || build_functions
