@@ -147,6 +147,25 @@ fn allow_descriptors(least: u64) {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
+/// Bytes of memory that this process has now, and the most that it had since [`forget_most`].
+fn resident() -> [usize; 2] {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    ["VmRSS:", "VmHWM:"].map(|name| {
+        let field = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let kib: usize = field.trim().trim_end_matches(" kB").parse().unwrap();
+        kib << 10
+    })
+}
+
+fn assert_grown(bytes: usize, connections: usize, max: usize) {
+    let each = bytes / connections;
+    assert!(each < max, "{each} bytes for each of {connections} connections");
+}
+
+fn forget_most() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -158,6 +177,9 @@ fn a_peer_with_ten_thousand_connections_keeps_no_other_one_from_calling() {
     const PROVEN: usize = 2500;
     /// Descriptors of the callee's node beside them, and of tests that run at the same time.
     const OTHERS: usize = 1500;
+    /// Memory of this process for one connection, in bytes: both its ends, and with room for tests at the same time.
+    const PROVEN_MAX: usize = 64 << 10;
+    const SILENT_MAX: usize = 8 << 10;
     in_a_network(|| {
         allow_descriptors(15_000);
         let pair = Pair::start();
@@ -173,6 +195,8 @@ fn a_peer_with_ten_thousand_connections_keeps_no_other_one_from_calling() {
             Tls::new(key).unwrap()
         });
         let before = descriptors();
+        forget_most();
+        let [at_first, _most] = resident();
         let mut held = Vec::new();
         let (mut taken, mut refused) = (0, 0);
         // As many at a time as have places.
@@ -200,6 +224,8 @@ fn a_peer_with_ten_thousand_connections_keeps_no_other_one_from_calling() {
             assert_eq!(path(&pair), Path::PATH_DIRECT, "after {taken} and {refused}");
         }
         assert!(taken > 0 && refused > 0, "{taken} and {refused}");
+        let [_now, with_proven] = resident();
+        assert_grown(with_proven - at_first, held.len(), PROVEN_MAX);
         // Another node's connections are new.
         let late = pair.hosts[0].shim(&target);
         assert_eq!(late.caller().path_of_a_call(), Path::PATH_DIRECT);
@@ -211,6 +237,8 @@ fn a_peer_with_ten_thousand_connections_keeps_no_other_one_from_calling() {
             assert_eq!(late.caller().call(b"late", PATIENCE), Ok(b"late".to_vec()));
         });
         assert!(calls > 0);
+        let [_now, with_all] = resident();
+        assert_grown(with_all - with_proven, silent.len(), SILENT_MAX);
         let own = descriptors() - before - held.len() - silent.len();
         assert!(own < OTHERS + taken, "{own} descriptors");
         drop((held, silent));

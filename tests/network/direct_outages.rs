@@ -148,8 +148,8 @@ fn calls_go_on(name: &str, cut_after: u32, leave: fn(&mut Redis), return_: fn(&m
     let mut times: Vec<_> = ends.iter().map(|end| end.ended - end.began).collect();
     times.sort();
     println!(
-        "{name}: {} calls, {} failed, {in_the_cut} of {connections} cut connections' calls ended; \
-         p50 {:?}, p99 {:?}, longest {:?}",
+        "{name}: {} calls, {} failed; {connections} connections cut, with {in_the_cut} calls; p50 {:?}, p99 {:?}, \
+         longest {:?}",
         ends.len(),
         failed.len(),
         times[times.len() / 2],
