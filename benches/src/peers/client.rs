@@ -3,18 +3,14 @@
 use std::io::{stdin, stdout};
 
 use anyhow::{Result, bail};
-use cwasi_bench_protocol::payload::fill;
 use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 
-use super::transport::{Payload, Transport};
+use super::transport::{MILLISECOND, Payload, Transport};
 use super::{
-    Baseline, Peer, cpu_ns, end_with_parent, http, http_wasmedge, http2, memcpy, monotonic_ns,
-    pubsub, tcp, tls, uds,
+    Baseline, Peer, end_with_parent, http, http_wasmedge, http2, memcpy, monotonic_ns, pubsub, tcp,
+    tls, uds,
 };
 use crate::placement::pin;
-
-/// Nanoseconds of a millisecond.
-pub const MILLISECOND: u64 = 1_000_000;
 
 /// Serves jobs until the job to end.
 ///
@@ -48,18 +44,18 @@ fn perform(transport: &mut dyn Transport, job: &Job) -> Result<Answer> {
     match job.verb {
         Verb::Call | Verb::Echo => {
             for seed in 0..job.count as u64 {
-                let payload = make(job, seed, &mut answer);
+                let payload = Payload::make(job, seed, &mut answer);
                 timed(transport, &payload, &mut answer)?;
             }
         }
         Verb::Resend => {
-            let payload = make(job, 0, &mut answer);
+            let payload = Payload::make(job, 0, &mut answer);
             for _ in 0..job.count {
                 timed(transport, &payload, &mut answer)?;
             }
         }
         Verb::Flood => {
-            let payload = make(job, 0, &mut answer);
+            let payload = Payload::make(job, 0, &mut answer);
             let until = monotonic_ns() + job.count as u64 * MILLISECOND;
             while monotonic_ns() < until {
                 timed(transport, &payload, &mut answer)?;
@@ -90,19 +86,10 @@ fn many(transport: &mut dyn Transport, job: &Job, seed: u64, answer: &mut Answer
         bail!("a job without branches");
     }
     let made: Vec<Payload> =
-        (0..parts).map(|part| make(job, seed * parts + part, answer)).collect();
+        (0..parts).map(|part| Payload::make(job, seed * parts + part, answer)).collect();
     let payloads: Vec<&Payload> = made.iter().cycle().take(job.branches).collect();
     let started = monotonic_ns();
     let entered = transport.call_all(&payloads)?;
     answer.add(started, entered, monotonic_ns());
     Ok(())
-}
-
-pub fn make(job: &Job, seed: u64, answer: &mut Answer) -> Payload {
-    let before = cpu_ns();
-    let mut bytes = vec![0; job.size];
-    let sum = fill(&mut bytes, seed);
-    answer.making_cpu += cpu_ns().saturating_sub(before);
-    let expected = if job.touch { sum } else { job.size as u64 };
-    Payload { bytes: bytes.into(), touch: job.touch, expected }
 }

@@ -22,10 +22,9 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::client::{MILLISECOND, make};
 use super::http::{KEEP, TOUCH, answer, runtime};
 use super::tls::{client_config, server_config, server_name};
-use super::transport::Payload;
+use super::transport::{MILLISECOND, Payload};
 use super::uds::Server;
 use super::{Peer, monotonic_ns, tcp};
 
@@ -59,7 +58,7 @@ impl Client {
 
     fn perform(&self, job: &Job) -> Result<Answer> {
         let mut answer = Answer::default();
-        let payload = Arc::new(make(job, 0, &mut answer));
+        let payload = Arc::new(Payload::make(job, 0, &mut answer));
         let duration = match job.verb {
             Verb::Flood => job.count as u64 * MILLISECOND,
             _ => bail!("this baseline only takes callers at a time"),

@@ -1,6 +1,13 @@
 //! How the client of a baseline sends payloads.
 
 use anyhow::Result;
+use cwasi_bench_protocol::payload::fill;
+use cwasi_bench_protocol::{Answer, Job};
+
+use super::cpu_ns;
+
+/// Nanoseconds of a millisecond.
+pub const MILLISECOND: u64 = 1_000_000;
 
 /// One payload and what its receiver must answer.
 pub struct Payload {
@@ -10,6 +17,18 @@ pub struct Payload {
     pub touch: bool,
     /// Their sum, or their length if the callee does not read them.
     pub expected: u64,
+}
+
+impl Payload {
+    /// The payload of a call; adds the processor time that it takes to `answer`.
+    pub fn make(job: &Job, seed: u64, answer: &mut Answer) -> Self {
+        let before = cpu_ns();
+        let mut bytes = vec![0; job.size];
+        let sum = fill(&mut bytes, seed);
+        answer.making_cpu += cpu_ns().saturating_sub(before);
+        let expected = if job.touch { sum } else { job.size as u64 };
+        Self { bytes: bytes.into(), touch: job.touch, expected }
+    }
 }
 
 /// A way to send payloads.
