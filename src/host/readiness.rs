@@ -18,6 +18,26 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
+/// The same for what `fd` has to read, and its end. A peer that reads wakes nobody here.
+///
+/// # Errors
+/// When the reactor takes no more descriptors.
+pub fn watch_reads(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY:
+    // - as above.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+/// The same for room to write.
+///
+/// # Errors
+/// When the reactor takes no more descriptors.
+pub fn watch_room(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY:
+    // - as above.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }.map_err(io::Error::from)
+}
+
 /// The same for priority data, which files of cgroup v2 raise when they change.
 ///
 /// # Errors

@@ -47,7 +47,7 @@ impl Session {
         socket: OwnedFd,
         peer: BrokerPeer,
     ) -> std::io::Result<watch::Receiver<Readiness>> {
-        let socket = readiness::watch(socket)?;
+        let socket = readiness::watch_reads(socket)?;
         let (readiness, watched) = watch::channel(Readiness::Waiting);
         let (peer, questions) = (Arc::new(peer), Arc::new(Semaphore::new(QUESTIONS_MAX)));
         tokio::spawn(Self { broker, peer, questions, readiness }.run(socket));

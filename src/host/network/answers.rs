@@ -4,9 +4,10 @@
 //! Invariant: a slow worker does not delay other workers. Queued answers are bounded over all connections of the
 //! daemon, by the same rule as in a sandbox init ([`SendQueue`]), and wait until their calls' deadlines at most.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::io::unix::AsyncFd;
@@ -14,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::{BridgeCaller, CallResponse};
+use crate::readiness;
 use cwasi_modes::CallError;
 use cwasi_modes::local::send_queue::{SendLimits, SendQueue};
 use cwasi_modes::local::{error_answer, found_no_room, send_as_is};
@@ -30,7 +32,10 @@ const DESCRIPTORS_SHARE: u64 = 4;
 pub struct WorkerConnection {
     /// The worker's function and its callee.
     pub caller: BridgeCaller,
-    pub socket: AsyncFd<OwnedFd>,
+    /// Watched for requests only: a worker that reads its answers wakes nobody while nothing waits for room.
+    pub requests: AsyncFd<OwnedFd>,
+    /// The same socket, watched for room since an answer found none.
+    room: OnceLock<AsyncFd<OwnedFd>>,
     /// Wakes [`Answers::deliver`] when an answer is queued.
     waits: Notify,
     /// True after the log said that this worker reads too late.
@@ -38,15 +43,35 @@ pub struct WorkerConnection {
 }
 
 impl WorkerConnection {
-    /// A connection without queued answers.
-    pub fn new(caller: BridgeCaller, socket: AsyncFd<OwnedFd>) -> Self {
-        let is_known_late = AtomicBool::new(false);
-        Self { caller, socket, waits: Notify::new(), is_known_late }
+    /// A connection without queued answers, on `socket`.
+    ///
+    /// # Errors
+    /// When the socket cannot be watched.
+    pub fn new(caller: BridgeCaller, socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            caller,
+            requests: readiness::watch_reads(socket)?,
+            room: OnceLock::new(),
+            waits: Notify::new(),
+            is_known_late: AtomicBool::new(false),
+        })
+    }
+
+    fn watch_room(&self) -> io::Result<&AsyncFd<OwnedFd>> {
+        if let Some(watched) = self.room.get() {
+            return Ok(watched);
+        }
+        let watched = readiness::watch_room(self.requests.get_ref().try_clone()?)?;
+        Ok(self.room.get_or_init(|| watched))
     }
 
     /// Waits until the worker may have read something.
     async fn room(&self) {
-        if let Ok(mut ready) = self.socket.writable().await {
+        let Ok(watched) = self.watch_room() else {
+            // Descriptors have run out: the next attempt comes by time.
+            return std::future::pending().await;
+        };
+        if let Ok(mut ready) = watched.writable().await {
             // Cleared before the next attempt, so that reads from now on wake again.
             ready.clear_ready();
         }
@@ -64,7 +89,7 @@ impl WorkerConnection {
 
 impl AsFd for WorkerConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.get_ref().as_fd()
+        self.requests.get_ref().as_fd()
     }
 }
 
@@ -152,7 +177,6 @@ mod tests {
     use cwasi_abi::Errno;
 
     use super::*;
-    use crate::readiness;
     use cwasi_modes::local::load::Load;
     use cwasi_modes::local::open_frame;
     use cwasi_wire::control::ModeHint;
@@ -186,7 +210,7 @@ mod tests {
             http: false,
             passed_over: Vec::new(),
         };
-        (Arc::new(WorkerConnection::new(caller, readiness::watch(ours).unwrap())), theirs)
+        (Arc::new(WorkerConnection::new(caller, ours).unwrap()), theirs)
     }
 
     fn send(answers: &Answers, to: &Arc<WorkerConnection>, count: usize) {

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::answers::WorkerConnection;
 use super::{Network, OutgoingCall};
-use crate::readiness;
 use cwasi_coordinator::registry::Registry;
 use cwasi_coordinator::selection::may_call;
 use cwasi_modes::Payload;
@@ -72,7 +71,7 @@ impl Network {
         let (ours, theirs) = seqpacket::pair().map_err(std::io::Error::other)?;
         let bridge = Bridge {
             network: self.clone(),
-            connection: Arc::new(WorkerConnection::new(caller, readiness::watch(ours)?)),
+            connection: Arc::new(WorkerConnection::new(caller, ours)?),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
         };
         tokio::spawn(bridge.run());
@@ -110,7 +109,7 @@ impl Bridge {
     /// The next message; `None` at the connection's end.
     async fn next(&self, buffer: &mut [u8]) -> Option<Result<ReceivedFrame<Request>, LocalError>> {
         loop {
-            let mut ready = self.connection.socket.readable().await.ok()?;
+            let mut ready = self.connection.requests.readable().await.ok()?;
             match seqpacket::try_receive(self.connection.as_fd(), buffer) {
                 Ok(None) => ready.clear_ready(),
                 Ok(Some(received)) => {

@@ -1,5 +1,6 @@
 //! Sends one request to one of this daemon's instances. Runs in the shim daemon.
 
+use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -19,6 +20,11 @@ use cwasi_wire::network::Caller;
 
 /// Longest wait for room in a receiver: a new connection has room.
 const HAND_OVER_MAX: Duration = Duration::from_millis(100);
+
+thread_local! {
+    /// The message that is being opened. A buffer for each would be cleared for each.
+    static MESSAGE: RefCell<Vec<u8>> = RefCell::new(vec![0; FRAME_MAX]);
+}
 
 /// A connection to an instance, in the caller's name.
 #[derive(Debug)]
@@ -43,7 +49,7 @@ impl Connection {
             }
             error => unreachable(&error),
         })?;
-        readiness::watch(connection).map(Self).map_err(|error| unreachable(&error))
+        readiness::watch_reads(connection).map(Self).map_err(|error| unreachable(&error))
     }
 
     /// True if the instance has neither ended the connection nor sent anything that nobody has read.
@@ -97,20 +103,25 @@ impl Connection {
     }
 
     async fn receive(&self, max_payload: u64) -> Result<ReceivedFrame<Response>, LocalError> {
-        let mut buffer = vec![0; FRAME_MAX];
         loop {
             let mut ready = self.0.readable().await.map_err(|source| SocketError::Os {
                 operation: "waiting for a response",
                 source,
             })?;
-            match seqpacket::try_receive(self.0.get_ref().as_fd(), &mut buffer)? {
+            match self.try_receive(max_payload)? {
                 None => ready.clear_ready(),
-                Some(received) => {
-                    let message = &buffer[..received.len];
-                    return open_frame(message, received.descriptors, 0, max_payload);
-                }
+                Some(response) => return Ok(response),
             }
         }
+    }
+
+    fn try_receive(&self, max_payload: u64) -> Result<Option<ReceivedFrame<Response>>, LocalError> {
+        MESSAGE.with_borrow_mut(|message| {
+            let received = seqpacket::try_receive(self.0.get_ref().as_fd(), message)?;
+            let opened =
+                received.map(|it| open_frame(&message[..it.len], it.descriptors, 0, max_payload));
+            opened.transpose()
+        })
     }
 }
 
