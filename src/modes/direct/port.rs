@@ -398,6 +398,10 @@ mod tests {
         let _other = shim("bb", dir.path(), port, &tls);
         assert_eq!(first("bb", port, &tls).await, "bb");
         owner.abort();
+        // It no longer listens when its socket is gone.
+        while dir.path().join("aa").exists() {
+            sleep(PAUSE).await;
+        }
         assert_eq!(first("bb", port, &tls).await, "bb");
         let listens = || async { asked("bb", port, &tls).await.is_ok() };
         for _ in 0..10 {
