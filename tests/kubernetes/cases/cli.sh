@@ -30,6 +30,7 @@ spec:
     echo:
       image: localhost/guests:test
       role: secondary
+      scale: {min: 1, max: 3}
       podTemplate: {spec: {containers: [{name: echo, command: [/server.wasm]}]}}
     broken:
       image: localhost/nothing:1
@@ -57,7 +58,10 @@ contains "a call from another namespace" 'takes calls from its own namespace onl
     "$(NAMESPACE=default; ends 77 invoke cli/echo)"
 
 contains "why a call is local" '^gateway -> welcome: local' "$(cwasi explain gateway welcome)"
-contains "a function explains itself" '^welcome -> echo: ' "$(cwasi explain welcome echo || true)"
+explained=$(cwasi explain welcome echo || true)
+contains "a function explains itself" '^welcome -> echo: ' "$explained"
+contains "what its Workflow says of the callee" '^  scale of echo: 1 to 3 pods on a cluster, at 80 %' "$explained"
+contains "the same in JSON" '"max": 3' "$(cwasi explain --json welcome echo || true)"
 ends 1 explain welcome nobody >/dev/null
 
 cwasi invoke --trace welcome --data Ada >/dev/null 2>&1
