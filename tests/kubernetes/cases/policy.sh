@@ -67,7 +67,11 @@ explain_calls() {
     on node1 sh -c 'cat /run/cwasi/g/*/daemon.log' | tail -n 20 >&2
     for node in node1 node2; do on "$node" iptables -vnL >&2; done
 }
-explain_now() { on node1 "$CWASI" --namespace k8s.io explain probe server; }
+# By its id: earlier cases may have left ended containers of the same function.
+caller_id() {
+    k get pod caller -o jsonpath='{.status.containerStatuses[?(@.name=="caller")].containerID}' | sed 's|.*//||'
+}
+explain_now() { on node1 "$CWASI" --namespace k8s.io explain "$(caller_id)" server; }
 # wait_path PATH WHY: calls go this way, and `cwasi explain` says why
 wait_path() {
     local before
@@ -165,12 +169,12 @@ wait_field pod/caller '.status.containerStatuses[?(@.name=="caller")].state.term
 delete pod caller
 delete deployment server
 for node in node1 node2; do
-    for chain in INPUT FORWARD; do
-        on "$node" iptables -D "$chain" -i eth0 -j "NODES-$chain"
-        on "$node" iptables -F "NODES-$chain"
-        on "$node" iptables -X "NODES-$chain"
-    done
+    # First: the controller writes back all rules that it has read. So there may be two that jump to a chain.
     stop_policies "$node"
+    for chain in INPUT FORWARD; do
+        while on "$node" iptables -D "$chain" -i eth0 -j "NODES-$chain" 2>/dev/null; do :; done
+        on "$node" iptables -F "NODES-$chain"
+    done
     on "$node" iptables -t nat -D POSTROUTING -s 10.88.0.0/16 -d 10.88.0.0/16 -j ACCEPT
 done
 remove_namespaces "$STRANGERS"
