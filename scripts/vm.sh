@@ -225,11 +225,14 @@ run_test() {
     if needs "$name" "a peer"; then
         (run_peer "$name") &
         peer=$!
+        # Also when this is interrupted: a process in the background ignores that.
+        trap 'end_tree "$peer"' EXIT
     fi
     (boot "$name" "$log") || say "the machine was ended after $VM_SECONDS s"
     if [ -n "$peer" ]; then
         end_tree "$peer"
         wait "$peer" 2>/dev/null || true
+        trap - EXIT
     fi
     rm -f "$VM_DIR/$name.cpio" "$VM_DIR/$name"{,.peer}.{img,cable}
     if ! grep -q "^$PASSED" "$log"; then

@@ -7,15 +7,12 @@ use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Lets the current runtime watch `fd`.
+/// Lets the current runtime watch what `fd` has to read, its room to write, and its end.
 ///
 /// # Errors
 /// When the reactor takes no more descriptors.
 pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY:
-    // - an OwnedFd is open and keeps its number until it is dropped, which AsyncFd does after deregistering.
-    // - AsyncFd lends it as `&OwnedFd` only, so no other code can replace or close it before.
-    unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
+    watch_for(fd, Interest::READABLE | Interest::WRITABLE)
 }
 
 /// The same for what `fd` has to read, and its end. A peer that reads wakes nobody here.
@@ -23,9 +20,7 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// # Errors
 /// When the reactor takes no more descriptors.
 pub fn watch_reads(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY:
-    // - as above.
-    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
+    watch_for(fd, Interest::READABLE)
 }
 
 /// The same for room to write.
@@ -33,9 +28,7 @@ pub fn watch_reads(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// # Errors
 /// When the reactor takes no more descriptors.
 pub fn watch_room(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY:
-    // - as above.
-    unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }.map_err(io::Error::from)
+    watch_for(fd, Interest::WRITABLE)
 }
 
 /// The same for priority data, which files of cgroup v2 raise when they change.
@@ -43,7 +36,12 @@ pub fn watch_room(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// # Errors
 /// When the reactor takes no more descriptors, or the file has no events.
 pub fn watch_priority(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    watch_for(fd, Interest::PRIORITY)
+}
+
+fn watch_for(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY:
-    // - as above.
-    unsafe { AsyncFd::register_with_interest(fd, Interest::PRIORITY) }.map_err(io::Error::from)
+    // - an OwnedFd is open and keeps its number until it is dropped, which AsyncFd does after deregistering.
+    // - AsyncFd lends it as `&OwnedFd` only, so no other code can replace or close it before.
+    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }

@@ -399,9 +399,12 @@ mod tests {
         assert_eq!(first("bb", port, &tls).await, "bb");
         owner.abort();
         // It no longer listens when its socket is gone.
-        while dir.path().join("aa").exists() {
-            sleep(PAUSE).await;
-        }
+        let ended = async {
+            while dir.path().join("aa").exists() {
+                sleep(PAUSE).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.expect("it ends");
         assert_eq!(first("bb", port, &tls).await, "bb");
         let listens = || async { asked("bb", port, &tls).await.is_ok() };
         for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! The watchdog of sandbox init: checks workers and connections, once per tick while something happens and less and less
-//! often while nothing does, and reads requests that workers do not read.
+//! The watchdog of sandbox init: checks workers and connections, and reads requests that workers do not read. It checks
+//! once per tick while requests come, and less often the longer none does.
 //!
 //! Workers read requests from their callers' connections themselves (direct reads), and init takes no part. Init reads
 //! the requests itself when
@@ -11,9 +11,8 @@
 //! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
 //!
 //! Init sleeps while the function is idle, and the next request wakes it. So init reads a request within about two
-//! ticks when the leader does not, because it is stopped, slow or making its next instance. Only of a function that was
-//! idle for some milliseconds, and whose init is not asleep yet, the first such request waits up to eight ticks more.
-//! Stopped workers get no work.
+//! ticks when the leader does not, because it is stopped, slow or making its next instance. It takes up to eight ticks
+//! more for the first request after some idle milliseconds, before init sleeps. Stopped workers get no work.
 
 use crate::init::pool::WorkerPool;
 use crate::worker_table::{Phase, SlotState};
