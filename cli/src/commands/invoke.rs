@@ -70,6 +70,8 @@ impl Invoke {
             pod_namespace: self.pod_namespace,
             ..CallerIdentity::in_namespace(&global.namespace)
         };
+        // First: a signal that ended this process would leave the files of the caller behind.
+        let mut interrupt = Interrupt::new()?;
         let caller = HostCaller::start(&config, &identity)?;
         let began = Instant::now();
         let deadline = began.checked_add(self.timeout).ok_or_else(|| {
@@ -78,7 +80,7 @@ impl Invoke {
         let recorded = self.trace;
         let call = HostCall { deadline, recorded, ..HostCall::new(&self.function, payload) };
         let called = async { Ok(caller.call(call).await) };
-        let answer = Interrupt::new()?.or(called).await;
+        let answer = interrupt.or(called).await;
         let duration = began.elapsed();
         caller.flush().await;
         let answer = match answer? {

@@ -220,6 +220,8 @@ fn an_interrupted_call_leaves_the_function_alone() {
         interrupt(child, with);
         // The worker finishes what nobody waits for, then serves the next call.
         assert_eq!(stage.ok(&["invoke", "server", "--data", "x"]), "x");
+        // What is reported is up to a second old: the next call would seem to run before it does.
+        wait_for("the worker to rest", || (busy(&stage) == Some(0)).then_some(()));
     }
     stage.ok(&["rm", "server"]);
     nothing_is_left(&stage, "invoke");
