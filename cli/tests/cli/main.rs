@@ -5,6 +5,7 @@
 mod artifacts;
 mod dashboard;
 mod doctor;
+mod explain;
 mod files;
 mod generated;
 mod home;

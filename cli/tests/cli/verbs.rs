@@ -6,7 +6,6 @@ use std::process::Stdio;
 
 use cwasi_config::{DEFAULT_ENGINE, Engine};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::scene::Stage;
 use super::{cwasi, stderr, stdout};
@@ -90,89 +89,6 @@ fn a_function_is_scaled() {
     assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
     stage.ok(&["rm", "--workflow", "hello"]);
     assert!(stage.fails(66, &["scale", "greeter", "2"]).contains("cwasi deploy FILE"));
-}
-
-#[test]
-fn a_decision_is_explained_mode_by_mode() {
-    let stage = Stage::new("cli-explain");
-    let (greeter, relay) = (stage.guest("greeter"), stage.guest("relay"));
-    let functions = format!(
-        "    greeter: {{module: {greeter}, role: secondary}}\n    \
-         closed: {{module: {greeter}, role: secondary, allow: [nobody]}}\n    \
-         relay: {{module: {relay}, role: secondary}}\n    \
-         far: {{module: {relay}, role: secondary, mode: networked}}\n"
-    );
-    let file = stage.workflow("w", &functions);
-    stage.ok(&["deploy", &file]);
-    let text = stage.ok(&["explain", "relay", "greeter"]);
-    for part in [
-        "relay -> greeter: local (callee in the caller's own group)",
-        "embedded   no   it is not embedded",
-        "local      yes  callee in the caller's own group: w.greeter",
-        "networked  no   this node has no redis_url",
-    ] {
-        assert!(text.contains(part), "{part} is missing in:\n{text}");
-    }
-    let explain = |caller: &str, callee: &str| {
-        let output = stage.cwasi().args(["explain", "--json", caller, callee]).output().unwrap();
-        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-        (output.status.code(), json)
-    };
-    let (code, refused) = explain("relay", "closed");
-    assert_eq!((code, &refused["mode"]), (Some(1), &Value::Null));
-    assert!(refused["modes"][1]["why"].as_str().unwrap().contains("cwasi.allow"), "{refused}");
-    // Local would serve, and the caller's own mode forbids it.
-    let (code, forced) = explain("far", "greeter");
-    assert_eq!(
-        (code, &forced["hint"], &forced["modes"][1]["serves"]),
-        (Some(1), &"networked".into(), &true.into())
-    );
-    stage.fails(66, &["explain", "nobody", "greeter"]);
-    stage.ok(&["rm", "--workflow", "w"]);
-}
-
-#[test]
-fn callers_without_a_container_are_explained() {
-    let stage = Stage::new("cli-explain-away");
-    let (greeter, linker, texts) =
-        (stage.guest("greeter"), stage.guest("linker"), stage.guest("texts"));
-    let served =
-        |more: &str| format!("    greeter: {{module: {greeter}, role: secondary{more}}}\n");
-    let deployed = stage.workflow("w", &served(", allow: [gateway, hello]"));
-    stage.ok(&["deploy", &deployed]);
-    let local = |text: &str| text.contains("greeter: local (callee on this host)");
-    assert!(local(&stage.ok(&["explain", "gateway", "greeter"])));
-    // What `explain` says is what `invoke` does.
-    assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
-    let refused = stage.ok_or(1, &["explain", "--host", "stranger", "greeter"]);
-    assert!(refused.contains("no route") && refused.contains("cwasi.allow"), "{refused}");
-    stage.fails(77, &["invoke", "--as", "stranger", "greeter"]);
-    // The same workflow, with functions that are not deployed.
-    let (hello, letters) = (stage.guest("hello-caller"), stage.guest("letters"));
-    let planned = stage.workflow(
-        "w",
-        &format!(
-            "{}    hello: {{module: {hello}}}\n    far: {{module: {hello}, mode: networked}}\n    \
-             linker: {{module: {linker}, embed: {{texts: texts, letters: letters, greeter: greeter}}}}\n    \
-             texts: {{module: {texts}, role: library}}\n    letters: {{module: {letters}, role: library}}\n",
-            served("")
-        ),
-    );
-    let explain =
-        |caller: &str, code| stage.ok_or(code, &["explain", "-f", &planned, caller, "greeter"]);
-    let text = explain("hello", 0);
-    assert!(text.contains("hello -> greeter: local (callee in the caller's own group)"), "{text}");
-    let text = explain("linker", 0);
-    assert!(text.contains("linker -> greeter: embedded (callee embedded in the caller)"), "{text}");
-    let module = hex::encode(Sha256::digest(fs::read(stage.guest("greeter")).unwrap()));
-    for part in ["embedded image   ", "@sha256:", &format!("embedded module  sha256:{module}")] {
-        assert!(text.contains(part), "{part} is missing in:\n{text}");
-    }
-    let text = explain("far", 1);
-    assert!(text.contains("cwasi.mode=networked of far allows no other mode"), "{text}");
-    let text = stage.fails(66, &["explain", "-f", &planned, "texts", "greeter"]);
-    assert!(text.contains("has no function texts that runs"), "{text}");
-    stage.ok(&["rm", "greeter"]);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `cwasi explain CALLER CALLEE`: which mode a call would take now, and why not the others. The runtime's own
 //! selection decides, over the facts that a shim would collect.
 //!
-//! - `caller`: who calls; `planned`: images and containers of a workflow file that is not deployed.
+//! - `caller`: who calls; `named`: the container that its name means; `planned`: images and containers of a workflow
+//!   file that is not deployed.
 //! - `in_cluster`: `--kube`, which asks the caller's node.
 
 pub(super) mod caller;
 mod in_cluster;
+mod named;
 mod planned;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +26,7 @@ use cwasi_wire::network::Location;
 use serde_json::json;
 
 use self::caller::{Caller, EmbeddedCode, Inside};
+use self::named::CallerName;
 use super::activation::Activation;
 use crate::arguments::{Global, NodeArguments};
 use crate::deployment::Node;
@@ -37,7 +40,7 @@ const REDIS_MAX: Duration = Duration::from_secs(5);
 /// Arguments of the verb.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// The calling function or its container; `gateway` for `cwasi invoke` and `cwasi gateway`
+    /// The calling function, NAMESPACE/FUNCTION or its container; `gateway` for `cwasi invoke` and `cwasi gateway`
     caller: String,
     /// The called function, or NAMESPACE/FUNCTION
     callee: String,
@@ -47,12 +50,12 @@ pub struct Explain {
     /// The caller is a process of this host, as in `cwasi invoke --as CALLER`
     #[arg(long, conflicts_with = "file")]
     host: bool,
-    /// Kubernetes namespace of a caller that is a process of this host
+    /// Kubernetes namespace of the caller
     #[arg(
         long,
         default_value = "",
         hide_default_value = true,
-        conflicts_with = "kube",
+        conflicts_with_all = ["kube", "file"],
         value_name = "NAME"
     )]
     pod_namespace: String,
@@ -146,21 +149,27 @@ impl Explain {
         planned: Option<&(&Path, Workflow)>,
         global: &Global,
     ) -> Result<Caller, Failure> {
-        let name = &self.caller;
         if let Some((file, workflow)) = planned {
-            return Caller::of_file((file, workflow), name, global);
+            return Caller::of_file((file, workflow), &self.caller, global);
         }
-        let containers = node.containerd.containers().await?;
-        let mut found = containers.iter().filter(|it| !self.host && !it.is_service());
-        if let Some(container) = found.find(|it| it.id == *name || it.function() == name) {
-            return Caller::container(container, global);
+        let named = CallerName::parse(&self.caller, &self.pod_namespace)?;
+        let CallerName { name, pod_namespace } = named;
+        if !self.host {
+            let containers = node.containerd.containers().await?;
+            if let Some(container) = named.container(&containers, &node.containerd).await? {
+                return Caller::container(container, global);
+            }
         }
         if self.host || name == CALLER_NAME {
-            return Caller::host(name, &self.pod_namespace, global);
+            return Caller::host(name, pod_namespace, global);
         }
+        let within = match pod_namespace {
+            "" => String::new(),
+            namespace => format!(" in pod namespace {namespace}"),
+        };
         let text = format!(
-            "namespace {} has no function {name}; name its workflow with --file FILE, or use --host for a process \
-             of this host",
+            "namespace {} has no function {name}{within}; name its workflow with --file FILE, or use --host for a \
+             process of this host",
             global.namespace
         );
         Err(Failure::text(Exit::Missing, text))
