@@ -37,6 +37,33 @@ wait_rollout() {
     explain() { :; }
 }
 
+# serving_pods REPLICAS PLACEMENT: the Deployment `server`, whose pods have this line of their spec. An update starts a
+# new pod first, and then ends an old one.
+serving_pods() {
+    apply - <<YAML
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: server}
+spec:
+  replicas: $1
+  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+  selector: {matchLabels: {app: server}}
+  template:
+    metadata: {labels: {app: server}, annotations: {cwasi.role: secondary}}
+    spec:
+      runtimeClassName: cwasi
+      $2
+      terminationGracePeriodSeconds: 10
+      containers:
+        - name: server
+          image: localhost/guests:test
+          command: [/server.wasm]
+          volumeMounts: [{name: log, mountPath: /log}]
+      volumes: [{name: log, emptyDir: {}}]
+YAML
+    wait_rollout deployment/server
+}
+
 # calling_pod NAME NODE [server]: a pod on a node, whose function calls `server` again and again until there is
 # /shared/stop, and writes down how each call ended. With the third word, `server` is in the same pod.
 calling_pod() {

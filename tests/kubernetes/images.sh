@@ -56,13 +56,18 @@ make_guests() {
     image guests localhost/guests:test "${files[@]}"
 }
 
-# The largest one: only when something of it is new.
+# The largest one: only when something of it is new, or it has the programs of another profile or checkout.
 make_cwasi_node() {
-    local out=$IMAGES/cwasi-node.tar part
-    for part in "$STATIC_PROGRAMS/$PROFILE"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-compiler,cwasi} \
-        "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT"/deploy/kubernetes/node/*.sh; do
-        [ "$out" -nt "$part" ] || { "$CHECKOUT/scripts/node-image.sh" "$out"; return; }
-    done
+    local out=$IMAGES/cwasi-node.tar programs=$STATIC_PROGRAMS/$PROFILE parts
+    parts=("$programs"/{containerd-shim-cwasi-v1,cwasi-shim,cwasi-sandbox,cwasi-compiler,cwasi}
+        "$CHECKOUT"/scripts/{node-image,install}.sh "$CHECKOUT"/deploy/kubernetes/node/*.sh)
+    if [ -e "$out" ] && [ "$(cat "$out.programs" 2>/dev/null)" = "$programs" ] &&
+        [ -z "$(find "${parts[@]}" -newer "$out")" ]; then
+        return
+    fi
+    rm -f "$out.programs"
+    "$CHECKOUT/scripts/node-image.sh" "$out"
+    echo "$programs" >"$out.programs"
 }
 
 make_cwasi_operator() { "$CHECKOUT/scripts/operator-image.sh" "$IMAGES/cwasi-operator.tar"; }

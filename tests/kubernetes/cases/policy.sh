@@ -19,27 +19,7 @@ kubectl apply -f "$CHECKOUT/deploy/kubernetes/redis.yaml" >/dev/null
 configure_nodes 'redis_url = "redis://:change-me@10.96.0.63:6379"'
 wait_for "$WAIT_SECONDS" "Redis is there" kubectl -n cwasi-system rollout status deployment/redis --timeout=1s
 
-apply - <<'YAML'
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: server}
-spec:
-  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
-  selector: {matchLabels: {app: server}}
-  template:
-    metadata: {labels: {app: server}, annotations: {cwasi.role: secondary}}
-    spec:
-      runtimeClassName: cwasi
-      nodeName: node2
-      terminationGracePeriodSeconds: 10
-      containers:
-        - name: server
-          image: localhost/guests:test
-          command: [/server.wasm]
-          volumeMounts: [{name: log, mountPath: /log}]
-      volumes: [{name: log, emptyDir: {}}]
-YAML
-wait_rollout deployment/server
+serving_pods 1 'nodeName: node2'
 calling_pod caller node1
 # A pod without functions, in a namespace without policies.
 STRANGERS=$NAMESPACE-strangers
@@ -67,11 +47,9 @@ explain_calls() {
     on node1 sh -c 'cat /run/cwasi/g/*/daemon.log' | tail -n 20 >&2
     for node in node1 node2; do on "$node" iptables -vnL >&2; done
 }
-# By its id: earlier cases may have left ended containers of the same function.
-caller_id() {
-    k get pod caller -o jsonpath='{.status.containerStatuses[?(@.name=="caller")].containerID}' | sed 's|.*//||'
+explain_now() {
+    on node1 "$CWASI" --namespace k8s.io explain --pod-namespace "$NAMESPACE" probe server
 }
-explain_now() { on node1 "$CWASI" --namespace k8s.io explain "$(caller_id)" server; }
 # wait_path PATH WHY: calls go this way, and `cwasi explain` says why
 wait_path() {
     local before

@@ -1,27 +1,5 @@
 # A rolling update under load loses no call; scaling from 1 to 5 to 0.
-apply - <<'YAML'
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: server}
-spec:
-  replicas: 2
-  # A new pod first, then an old one less.
-  strategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
-  selector: {matchLabels: {app: server}}
-  template:
-    metadata: {labels: {app: server}, annotations: {cwasi.role: secondary}}
-    spec:
-      runtimeClassName: cwasi
-      nodeSelector: {kubernetes.io/hostname: node1}
-      terminationGracePeriodSeconds: 10
-      containers:
-        - name: server
-          image: localhost/guests:test
-          command: [/server.wasm]
-          volumeMounts: [{name: log, mountPath: /log}]
-      volumes: [{name: log, emptyDir: {}}]
-YAML
-wait_rollout deployment/server
+serving_pods 2 'nodeSelector: {kubernetes.io/hostname: node1}'
 
 calling_pod caller node1
 wait_calls caller 200 "$WAIT_SECONDS"
