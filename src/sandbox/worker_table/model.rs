@@ -357,6 +357,7 @@ impl Model {
         }
         let mut queue = VecDeque::new();
         while self.change(|world| world.ended < REQUESTS) {
+            let seen = self.states();
             let dead = self.change(|world| world.dead.take());
             if let Some(dead) = dead {
                 queue.extend(self.not_begun(dead));
@@ -383,19 +384,22 @@ impl Model {
                 _ => {}
             }
             if queue.is_empty() {
-                self.sleep_if_idle();
+                self.sleep_if_unchanged(&seen);
             }
             thread::yield_now();
         }
     }
 
-    /// Sleeps, if no request runs, until it is woken.
-    fn sleep_if_idle(&self) {
-        let busy = || self.slots().any(|slot| slot.state().is_busy());
-        let before = busy();
+    fn states(&self) -> Vec<SlotState> {
+        self.slots().map(|slot| slot.state()).collect()
+    }
+
+    /// Sleeps until it is woken, if the workers do what they did when init looked for requests that it has to end.
+    fn sleep_if_unchanged(&self, seen: &[SlotState]) {
+        let before = self.states();
         self.control().set_asleep(true);
-        let stays = if self.fault == Fault::LooksThenSleeps { before } else { busy() };
-        if !stays {
+        let now = if self.fault == Fault::LooksThenSleeps { before } else { self.states() };
+        if now == seen {
             // Dead and stuck leaders are found by what waits; where init need not read, workers do.
             let hears = self.scene != Scene::LeaderDies && self.fault != Fault::DeafInSleep;
             let reads = !matches!(self.scene, Scene::InitStopped | Scene::Endless);

@@ -362,7 +362,10 @@ impl<'a> Scheduler<'a> {
     /// When the watchdog checks next; `None` when init sleeps until it is woken.
     fn next_check(&self) -> Option<u64> {
         let watchdog = self.watchdog.as_ref().filter(|_| !self.pool.is_suspended())?;
-        watchdog.next_check(&self.pool, self.closed)
+        // No worker wakes init when its request ends, and the idle time may be over then.
+        let may_become_idle = self.idle.is_enabled() && !self.pool.at_rest();
+        let stays_awake = self.closed || may_become_idle || !self.queue.is_empty();
+        watchdog.next_check(&self.pool, stays_awake)
     }
 
     /// Runs the watchdog's check when it is due.

@@ -10,9 +10,11 @@
 //!
 //! While init has queued requests, direct reads are disabled: workers run only what init assigns, in order of arrival.
 //!
-//! Init sleeps while the function is idle, and the next request wakes it. So init reads a request within about two
-//! ticks when the leader does not, because it is stopped, slow or making its next instance. It takes up to eight ticks
-//! more for the first request after some idle milliseconds, before init sleeps. Stopped workers get no work.
+//! Init sleeps while the function is idle, and while its busy workers have the same requests as at the last check and
+//! none waits: a function that waits for the next one of a chain costs no checks. The next request wakes init. So init
+//! reads a request within about two ticks when the leader does not, because it is stopped, slow or making its next
+//! instance. It takes up to eight ticks more for the first request after some idle milliseconds, before init sleeps.
+//! Stopped workers get no work.
 
 use crate::init::pool::WorkerPool;
 use crate::worker_table::{Phase, SlotState};
@@ -35,6 +37,8 @@ const STALLED_TICKS: u32 = 4;
 /// doubles with each, so that a function with a request now and then costs few checks: they are 1, 2, 4 and 8 ticks
 /// apart.
 const QUIET_CHECKS: u32 = 4;
+/// The same while a worker is busy. The check has seen its deadline, and taken the lead from it.
+const BUSY_CHECKS: u32 = 1;
 /// Most copies of connections that all workers hold together; init alone reads further connections.
 const COPIES_MAX: usize = 1024;
 /// How often init yields to workers that are reading before it reads itself.
@@ -70,16 +74,25 @@ impl Watchdog {
 
     /// After an event, init checks for a while again. A timer is no event: init wakes once more for its last report, and
     /// checks after that would bring the next report, without an end.
-    const fn note_wait(&mut self, woken: bool) {
-        if woken && self.quiet >= QUIET_CHECKS {
+    fn note_wait(&mut self, woken: bool) {
+        if woken && self.may_sleep() {
             self.quiet = 0;
         }
     }
 
+    /// True when the last checks found nothing to do.
+    fn may_sleep(&self) -> bool {
+        let checks = if self.is_busy() { BUSY_CHECKS } else { QUIET_CHECKS };
+        self.quiet >= checks && self.heads.is_empty() && !self.reading
+    }
+
+    fn is_busy(&self) -> bool {
+        self.states.iter().any(|state| state.is_busy())
+    }
+
     /// Records the slots' states.
     fn note(&mut self, states: Vec<SlotState>) {
-        let quiet = states == self.states && !states.iter().any(|state| state.is_busy());
-        self.quiet = if quiet { self.quiet.saturating_add(1) } else { 0 };
+        self.quiet = if states == self.states { self.quiet.saturating_add(1) } else { 0 };
         self.states = states;
     }
 
@@ -103,24 +116,24 @@ impl Watchdog {
 
     /// When the next check is due.
     fn next(&self) -> u64 {
-        let nothing_happens = self.heads.is_empty() && !self.reading;
+        let nothing_happens = self.heads.is_empty() && !self.reading && !self.is_busy();
         let doublings = if nothing_happens { self.quiet.min(QUIET_CHECKS - 1) } else { 0 };
         self.checked_at.saturating_add(TICK_NS << doublings)
     }
 
-    /// When the next check is due; `None` when init sleeps until it is woken, which it never does while it `ends`.
-    pub fn next_check(&self, pool: &WorkerPool<'_>, ends: bool) -> Option<u64> {
-        if self.quiet < QUIET_CHECKS || self.reading || ends {
+    /// When the next check is due; `None` when init sleeps until it is woken, unless it `stays_awake`.
+    pub fn next_check(&self, pool: &WorkerPool<'_>, stays_awake: bool) -> Option<u64> {
+        if !self.may_sleep() || stays_awake {
             return Some(self.next());
         }
         let control = pool.table.control();
         control.set_asleep(true);
         // A worker that began before it could see the sleep flag is seen here.
-        if pool.states().any(|state| state.is_busy()) {
-            control.set_asleep(false);
-            return Some(self.next());
+        if pool.states().eq(self.states.iter().copied()) {
+            return None;
         }
-        None
+        control.set_asleep(false);
+        Some(self.next())
     }
 
     /// Checks the workers when a check is due; `None` when it is not. True if a worker has begun a request since the

@@ -88,9 +88,43 @@ fn quiet_is_counted_from_the_last_change() {
         assert_eq!(watchdog.quiet, quiet);
     }
     run(&table, 0);
+    for quiet in [0, 1] {
+        watchdog.note(states(&table));
+        assert_eq!(watchdog.quiet, quiet, "a worker is busy");
+    }
+}
+
+#[test]
+fn init_may_sleep_while_the_same_requests_run_and_none_waits() {
+    let (table, mut watchdog) = (two_idle(), watchdog());
+    run(&table, 0);
+    let mut may_sleep = vec![];
+    for _ in 0..2 {
+        watchdog.note(states(&table));
+        may_sleep.push(watchdog.may_sleep());
+    }
+    run(&table, 1);
     watchdog.note(states(&table));
+    may_sleep.push(watchdog.may_sleep());
+    assert_eq!(
+        may_sleep,
+        [false, true, false],
+        "a request of two checks, and one of a single check"
+    );
     watchdog.note(states(&table));
-    assert_eq!(watchdog.quiet, 0, "a worker is busy");
+    watchdog.heads = vec![(ConnectionId(1), [0; size_of::<RequestHead>()])];
+    assert!(!watchdog.may_sleep(), "a request waits");
+    watchdog.heads.clear();
+    watchdog.reading = true;
+    assert!(!watchdog.may_sleep(), "init reads");
+    watchdog.reading = false;
+    assert!(watchdog.may_sleep());
+    watchdog.note_wait(true);
+    assert!(!watchdog.may_sleep(), "an event");
+    for quiet in 0..=QUIET_CHECKS {
+        watchdog.note(states(&two_idle()));
+        assert_eq!(watchdog.may_sleep(), quiet == QUIET_CHECKS, "no worker is busy");
+    }
 }
 
 #[test]
