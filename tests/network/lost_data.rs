@@ -1,6 +1,7 @@
 //! A Redis that has lost what shims announced (`FLUSHALL`, a restart without persistence): functions that exist are
 //! waited for, and a name that nobody ever announced is still no function.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use cwasi_host::network::FunctionLocations;
@@ -49,6 +50,23 @@ fn after_a_restart_known_and_unknown_names_are_waited_for() {
     if ended != Ok(b"x".to_vec()) {
         assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
         assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
+    }
+}
+
+/// Longer than a list counts as fresh, and shorter than a function without announcements counts as lost.
+const FLUSHES: u32 = 25;
+
+#[test]
+fn known_instances_stay_while_a_database_is_new() {
+    let served = Served::start();
+    let known = Node::start("known", &target(&served.redis));
+    assert!(is_listed(&known.locations("b").unwrap()));
+    for _ in 0..FLUSHES {
+        // No announcement stays for longer than this.
+        served.redis.cli(&["FLUSHALL"]);
+        let listed = known.locations("b").unwrap();
+        assert!(is_listed(&listed), "{listed:?}");
+        sleep(Duration::from_millis(100));
     }
 }
 

@@ -162,12 +162,15 @@ impl Network {
         match outcome {
             TryOutcome::Answered(result) => Step::Ended(result),
             TryOutcome::NotAccepted(again, error) => {
-                let instance = location.instance;
+                let instance = &location.instance;
                 tracing::debug!(call = %call.id, instance, %error, ?again, "not accepted");
                 match again {
                     Retry::Elsewhere => {
-                        search.unreached |= matches!(error, CallError::Unreachable { .. });
-                        search.tried.push(instance);
+                        if matches!(error, CallError::Unreachable { .. }) {
+                            search.unreached = true;
+                            self.inner.routes.drop_kept(&location);
+                        }
+                        search.tried.push(location.instance);
                     }
                     Retry::WhenAnnounced => {}
                     Retry::AfterPause => return Step::Later(error),

@@ -3,6 +3,7 @@
 //! An empty list does not prove that a function does not exist: Redis may have lost its data (`FLUSHALL`, a restart,
 //! a failover) or was away. Shims announce their instances again within [`ANNOUNCED_AGAIN`]. [`Routes::wait_for`]
 //! waits for that, and tells a vanished function from one that never existed, and from one that is started on demand.
+//! Until then, a list from before stays: calls go on to its instances, of which those that have ended refuse them unrun.
 //!
 //! Redis may also hang. [`Routes::listed`] is for calls that can do without it: they go on with an old list while it is
 //! looked up again.
@@ -56,6 +57,8 @@ struct List {
     locations: Vec<Location>,
     /// The function's announcement, if there is no location.
     announcement: Option<Location>,
+    /// The directory has lost it; others may be announced in its place.
+    is_kept: bool,
     /// Time at which it became empty.
     vanished: Option<Instant>,
     /// Counter that spreads calls over the instances.
@@ -70,6 +73,7 @@ impl List {
             epoch,
             locations: Vec::new(),
             announcement: None,
+            is_kept: false,
             vanished: None,
             turn: 0,
             background: Background::default(),
@@ -93,6 +97,7 @@ impl List {
             self.vanished = Some(Instant::now());
         }
         self.locations = locations;
+        self.is_kept = false;
     }
 
     fn vanished(&self) -> Option<Duration> {
@@ -220,6 +225,13 @@ impl Routes {
         }
         let read = Instant::now();
         let locations = directory.look_up(callee).await?;
+        let is_kept = locations.is_empty()
+            && self.last_known(callee).is_some_and(|known| !known.is_empty())
+            && !directory.returning().await?.is_zero();
+        if is_kept && let Some(list) = self.lists().get_mut(callee) {
+            (list.read, list.epoch, list.is_kept) = (read, epoch, true);
+            return Ok(list.listed());
+        }
         let announcement = match &locations[..] {
             [] => directory.announcement(callee).await?,
             _ => None,
@@ -259,6 +271,18 @@ impl Routes {
         match locations::withdraw(session, identity, instance).await {
             Ok(()) => tracing::info!(%identity, instance, "stale location dropped"),
             Err(error) => tracing::debug!(%identity, instance, %error, "stale location expires"),
+        }
+    }
+
+    /// Drops one location that did not accept a call, if the directory has lost it: it may have ended since.
+    pub fn drop_kept(&self, location: &Location) {
+        if let Some(list) = self.lists().get_mut(&location.identity)
+            && list.is_kept
+        {
+            let mut left = list.locations.clone();
+            left.retain(|one| one.instance != location.instance);
+            list.take(left);
+            list.is_kept = true;
         }
     }
 
