@@ -56,6 +56,9 @@ fuzz_target!(|data: &[u8]| {
                 (Payload::Segment(segment), PayloadRef::Leased(_)) => {
                     assert!(lends && segment.token().is_some());
                 }
+                (Payload::Segment(segment), PayloadRef::LeasedToOne(_)) => {
+                    assert!(lends && segment.is_for_one_reader());
+                }
                 _ => panic!("the payload is not what the frame says"),
             }
             let bytes = payload.into_vec().expect("an accepted payload can be read");

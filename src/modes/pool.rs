@@ -12,6 +12,7 @@ use cwasi_sys::segment::{LentSegment, ReusableSegment, Segment, SegmentError};
 
 pub use self::backing::WritableBacking;
 pub use self::pooled::PooledSegment;
+pub use self::received::{ReceivePools, TakenSegment};
 
 /// Most segments of one pool, lent ones included.
 const SEGMENTS_MAX: usize = 64;
@@ -227,5 +228,6 @@ fn rounded(len: NonZeroUsize) -> Option<NonZeroUsize> {
 
 mod backing;
 mod pooled;
+mod received;
 #[cfg(test)]
 mod tests;

@@ -13,14 +13,17 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::poll::poll;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::write;
 
+mod received;
 mod reusable;
 mod unsealed;
 
-pub use reusable::{LentSegment, ReusableSegment};
+pub use received::{LentReceived, ReceivedSegment};
+pub use reusable::{LentSegment, Returned, ReusableSegment};
 pub use unsealed::UnsealedSegment;
 
 const SEALS: SealFlag = SealFlag::F_SEAL_WRITE
@@ -73,6 +76,7 @@ pub struct Segment {
     file: Arc<File>,
     len: u64,
     token: Option<LeaseToken>,
+    reader_only: bool,
 }
 
 impl Segment {
@@ -105,12 +109,12 @@ impl Segment {
         }
         let size = fstat(&fd).map_err(os("fstat", 0))?.st_size;
         let len = u64::try_from(size).unwrap_or(0);
-        Ok(Self { file: Arc::new(fd.into()), len, token: None })
+        Ok(Self { file: Arc::new(fd.into()), len, token: None, reader_only: false })
     }
 
     /// The first `len` bytes of a memfd that its owner lends.
     fn leased(file: File, len: u64, token: LeaseToken) -> Self {
-        Self { file: Arc::new(file), len, token: Some(token) }
+        Self { file: Arc::new(file), len, token: Some(token), reader_only: false }
     }
 
     /// Accepts a descriptor from a peer that announced `len` bytes.
@@ -122,7 +126,7 @@ impl Segment {
         if size != len {
             return Err(hostile(len, format!("{size} bytes")));
         }
-        Ok(Self { file: Arc::new(fd.into()), len, token: None })
+        Ok(Self { file: Arc::new(fd.into()), len, token: None, reader_only: false })
     }
 
     /// Accepts a leased segment, and its token, from a peer that announced `len` bytes.
@@ -142,7 +146,44 @@ impl Segment {
         if SFlag::from_bits_truncate(kind.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFIFO {
             return Err(hostile(len, "a token that is not a pipe".to_owned()));
         }
-        Ok(Self { file: Arc::new(fd.into()), len, token: Some(Arc::new(token)) })
+        let token = Some(Arc::new(token));
+        Ok(Self { file: Arc::new(fd.into()), len, token, reader_only: false })
+    }
+
+    /// The same, lent to one reader: its owner will write to it again for that reader, unless it is [passed
+    /// on](Self::pass_on). Of a sealed segment, the same.
+    #[must_use]
+    pub const fn for_one_reader(mut self) -> Self {
+        self.reader_only = self.token.is_some();
+        self
+    }
+
+    /// True if it is lent to one reader.
+    #[must_use]
+    pub const fn is_for_one_reader(&self) -> bool {
+        self.reader_only
+    }
+
+    /// The same for other readers, who may keep the descriptor: tells the owner, who then never writes to it again. A
+    /// copy if the owner cannot be told.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out.
+    pub fn pass_on(&self) -> Result<Self, SegmentError> {
+        let Some(token) = self.token.as_ref().filter(|_| self.reader_only) else {
+            return Ok(self.clone());
+        };
+        // A peer's pipe may be one that blocks: it is written to only with room.
+        let mut end = [PollFd::new(token.as_fd(), PollFlags::POLLOUT)];
+        let polled = poll(&mut end, PollTimeout::ZERO);
+        let events = end[0].revents().filter(|_| polled.is_ok()).unwrap_or(PollFlags::empty());
+        // Without an owner there is nobody who writes.
+        let has_owner = !events.contains(PollFlags::POLLERR);
+        let is_told = || events.contains(PollFlags::POLLOUT) && write(token, &[1]).is_ok();
+        if has_owner && !is_told() {
+            return self.sealed_copy();
+        }
+        Ok(Self { reader_only: false, ..self.clone() })
     }
 
     /// The token of a leased segment; `None` when it is sealed.

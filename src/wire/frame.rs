@@ -5,7 +5,7 @@
 //!      0     1  version (1)
 //!      1     1  kind
 //!      2     1  flags: bit 0 = the payload is a segment that comes as a descriptor; bit 1 = it is leased, and its
-//!                    token comes as another one
+//!                    token comes as another one; bit 2 = to its reader only, who tells the owner when others get it
 //!      3     1  zero
 //!      4     4  envelope length, little-endian, at most ENVELOPE_MAX
 //!      8     8  payload length, little-endian
@@ -33,7 +33,9 @@ pub const FRAME_MAX: usize = HEADER_LEN + ENVELOPE_MAX + INLINE_MAX;
 
 const FLAG_SEGMENT: u8 = 1;
 const FLAG_LEASED: u8 = 2;
-const FLAG_BOTH: u8 = FLAG_SEGMENT | FLAG_LEASED;
+const FLAG_READER_ONLY: u8 = 4;
+const FLAGS_LEASED: u8 = FLAG_SEGMENT | FLAG_LEASED;
+const FLAGS_READER_ONLY: u8 = FLAGS_LEASED | FLAG_READER_ONLY;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,8 @@ pub enum PayloadRef<'a> {
     Segment(u64),
     /// In a leased segment that begins with this many bytes; its token follows it.
     Leased(u64),
+    /// The same, leased to its reader only.
+    LeasedToOne(u64),
 }
 
 impl PayloadRef<'_> {
@@ -94,7 +98,7 @@ impl PayloadRef<'_> {
     pub fn len(&self) -> u64 {
         match self {
             Self::Inline(bytes) => bytes.len() as u64,
-            Self::Segment(len) | Self::Leased(len) => *len,
+            Self::Segment(len) | Self::Leased(len) | Self::LeasedToOne(len) => *len,
         }
     }
 
@@ -104,7 +108,7 @@ impl PayloadRef<'_> {
         match self {
             Self::Inline(_) => 0,
             Self::Segment(_) => 1,
-            Self::Leased(_) => 2,
+            Self::Leased(_) | Self::LeasedToOne(_) => 2,
         }
     }
 
@@ -180,7 +184,8 @@ pub fn encode_head<E: Enveloped>(
     let (flags, too_long) = match payload {
         PayloadRef::Inline(bytes) => (0, bytes.len() > INLINE_MAX),
         PayloadRef::Segment(_) => (FLAG_SEGMENT, false),
-        PayloadRef::Leased(_) => (FLAG_BOTH, false),
+        PayloadRef::Leased(_) => (FLAGS_LEASED, false),
+        PayloadRef::LeasedToOne(_) => (FLAGS_READER_ONLY, false),
     };
     if too_long || envelope_len > ENVELOPE_MAX {
         return Err(lengths());
@@ -214,7 +219,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         7 => FrameKind::Undelivered,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
-    if !matches!(flags, 0 | FLAG_SEGMENT | FLAG_BOTH) || zero != 0 {
+    if !matches!(flags, 0 | FLAG_SEGMENT | FLAGS_LEASED | FLAGS_READER_ONLY) || zero != 0 {
         return Err(FrameError::Kind { kind, flags });
     }
     let [e0, e1, e2, e3, payload_len @ ..] = rest;
@@ -236,8 +241,11 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         }
         PayloadRef::Inline(inline)
     } else if inline.is_empty() {
-        let leased = flags & FLAG_LEASED != 0;
-        if leased { PayloadRef::Leased(payload_len) } else { PayloadRef::Segment(payload_len) }
+        match flags {
+            FLAGS_READER_ONLY => PayloadRef::LeasedToOne(payload_len),
+            FLAGS_LEASED => PayloadRef::Leased(payload_len),
+            _ => PayloadRef::Segment(payload_len),
+        }
     } else {
         return Err(lengths());
     };
@@ -322,7 +330,9 @@ mod tests {
     fn only_a_segment_is_leased() {
         let mut bytes = encode_head(&request("t"), PayloadRef::Leased(7)).unwrap();
         assert_eq!(decode(&bytes).unwrap().payload, PayloadRef::Leased(7));
-        for flags in [2, 4, 5, 7, 255] {
+        let to_one = encode_head(&request("t"), PayloadRef::LeasedToOne(7)).unwrap();
+        assert_eq!(decode(&to_one).unwrap().payload, PayloadRef::LeasedToOne(7));
+        for flags in [2, 4, 5, 6, 8, 15, 255] {
             bytes[2] = flags;
             assert!(matches!(decode(&bytes), Err(FrameError::Kind { .. })), "{flags}");
         }

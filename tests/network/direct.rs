@@ -147,6 +147,27 @@ fn calls_need_no_redis() {
 }
 
 #[test]
+fn payloads_of_all_lengths_are_their_own() {
+    const CALLERS: usize = 3;
+    let pair = Pair::start();
+    std::thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let mut worker = pair.here.caller();
+            scope.spawn(move || {
+                for round in 0..20_usize {
+                    // Longer and shorter ones in turn, in segments of the same length and of others.
+                    let len = (1 << 20) - round * 40_000 + (round % 3) * (1 << 20);
+                    let byte = u8::try_from(1 + caller + CALLERS * round).unwrap();
+                    let answer = worker.call(&vec![byte; len], PATIENCE).unwrap();
+                    assert!(answer.len() == len && answer.iter().all(|it| *it == byte), "{len}");
+                }
+            });
+        }
+    });
+    pair.assert_ran(CALLERS * 20);
+}
+
+#[test]
 fn a_redis_that_hangs_delays_no_call_to_a_known_location() {
     /// Far fewer than there is time for. A call that waits for Redis ends when its shim gives the connection up.
     const MANY: usize = 10;

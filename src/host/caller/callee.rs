@@ -159,7 +159,8 @@ impl Callee {
                 (route, instances)
             }
             ResolveReply::Networked { reason, max_payload } => {
-                let (mode, reason, lends) = (ModeKind::Networked, reason.into(), false);
+                // The other side of the connection is this process, which lends what it receives.
+                let (mode, reason, lends) = (ModeKind::Networked, reason.into(), true);
                 let instance = String::new();
                 (ConnectionRoute { target, instance, mode, reason, max_payload, lends }, 1)
             }

@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use cwasi_modes::Payload;
+use cwasi_modes::pool::TakenSegment;
 use cwasi_sys::segment::{Segment, SegmentError, UnsealedSegment};
 use cwasi_wire::network::MESSAGE_MAX;
 
@@ -175,11 +176,35 @@ fn read_at(payload: &Payload, part: &mut [u8], offset: u64) -> Result<(), Segmen
     }
 }
 
-/// Receives a payload of `length` bytes into a segment of its own.
+/// Receives a payload of `length` bytes into a segment: the one that is taken for so many, or else a new one.
 ///
 /// # Errors
 /// When the connection is broken, the other side sends nothing, or memory runs out.
 pub async fn read_payload(
+    from: &mut (impl AsyncRead + Unpin),
+    length: u64,
+    take: impl FnOnce(u64) -> Option<TakenSegment>,
+) -> Result<Segment, ConnectionError> {
+    let Some(mut taken) = take(length) else { return read_into_new(from, length).await };
+    while !taken.is_full() {
+        let count = read_some(from, taken.unfilled(STEP)).await?;
+        taken.advance(count);
+    }
+    Ok(taken.lend()?)
+}
+
+async fn read_some(
+    from: &mut (impl AsyncRead + Unpin),
+    room: &mut [u8],
+) -> Result<usize, ConnectionError> {
+    let reading = timeout(STALL_MAX, from.read(room));
+    match reading.await.map_err(|_elapsed| ConnectionError::Stalled)?? {
+        0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        count => Ok(count),
+    }
+}
+
+async fn read_into_new(
     from: &mut (impl AsyncRead + Unpin),
     length: u64,
 ) -> Result<Segment, ConnectionError> {
@@ -187,11 +212,7 @@ pub async fn read_payload(
     let mut buffer = vec![0; step(length)];
     let mut offset = 0;
     while offset < length {
-        let reading = timeout(STALL_MAX, from.read(&mut buffer[..step(length - offset)]));
-        let count = reading.await.map_err(|_elapsed| ConnectionError::Stalled)??;
-        if count == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
+        let count = read_some(from, &mut buffer[..step(length - offset)]).await?;
         draft.write_at(&buffer[..count], offset)?;
         offset += count as u64;
     }
@@ -200,6 +221,7 @@ pub async fn read_payload(
 
 #[cfg(test)]
 mod tests {
+    use cwasi_modes::pool::ReceivePools;
     use proptest::prelude::*;
     use tokio::io::duplex;
 
@@ -207,6 +229,15 @@ mod tests {
 
     #[tokio::test]
     async fn messages_and_payloads_round_trip() {
+        round_trip(|_length| None).await;
+        let pools = ReceivePools::new(8 << 20);
+        for _ in 0..2 {
+            round_trip(|length| pools.take("reader", length)).await;
+        }
+        assert_eq!(pools.bytes(), 1 << 20, "one segment does for both");
+    }
+
+    async fn round_trip(take: impl FnOnce(u64) -> Option<TakenSegment>) {
         let (mut one, mut other) = duplex(1 << 16);
         let bytes: Vec<u8> = (0..1_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
         let payload = Payload::Segment(Segment::copy_of(&bytes).unwrap());
@@ -220,7 +251,7 @@ mod tests {
         let receiving = async {
             let message = read_message(&mut other).await.unwrap();
             assert_eq!(message, Some((Kind::Call, b"call".to_vec())));
-            let segment = read_payload(&mut other, payload.len()).await.unwrap();
+            let segment = read_payload(&mut other, payload.len(), take).await.unwrap();
             assert_eq!(segment.to_vec().unwrap(), bytes);
             assert_eq!(read_message(&mut other).await.unwrap(), None);
         };
@@ -232,7 +263,11 @@ mod tests {
         let (mut one, mut other) = duplex(1 << 10);
         one.write_all(&[1; 100]).await.unwrap();
         drop(one);
-        assert!(matches!(read_payload(&mut other, 101).await, Err(ConnectionError::Broken(_))));
+        let pools = ReceivePools::new(8 << 20);
+        let read = read_payload(&mut other, 101, |length| pools.take("reader", length)).await;
+        assert!(matches!(read, Err(ConnectionError::Broken(_))));
+        let none = read_payload(&mut other, 1, |_length| None).await;
+        assert!(matches!(none, Err(ConnectionError::Broken(_))));
     }
 
     proptest! {

@@ -2,7 +2,8 @@
 //!
 //! A payload of up to [`INLINE_MAX`] bytes travels in the frame. A longer one travels as a segment: the one in which
 //! the guest produced it, or a copy. Leased segments are sent to and taken from peers of our own trust group only, as
-//! the shim says; other peers get sealed ones. One call is one message each way, so a connection needs no reassembly,
+//! the shim says; other peers get sealed ones. What a shim has received for one reader goes no further without the
+//! shim's knowledge ([`Segment::pass_on`]). One call is one message each way, so a connection needs no reassembly,
 //! and several processes of the callee can share it.
 //!
 //! - [`caller`]: the worker's side of a call ([`LocalMode`]).
@@ -92,6 +93,7 @@ pub fn send_as_is<E: Enveloped>(
     };
     let token = segment.token().map(|token| token.as_fd());
     let payload = match token {
+        Some(_) if segment.is_for_one_reader() => PayloadRef::LeasedToOne(segment.len()),
         Some(_) => PayloadRef::Leased(segment.len()),
         None => PayloadRef::Segment(segment.len()),
     };
@@ -118,7 +120,8 @@ pub fn send_payload<E: Enveloped>(
 }
 
 /// The copy that goes to a peer instead of this payload: of many bytes, leased from `pool` while it has room, and of a
-/// leased segment if we lend the peer none. `None` when the payload goes as it is.
+/// leased segment if we lend the peer none. A segment that is leased to us only is passed on instead, without a copy.
+/// `None` when the payload goes as it is.
 ///
 /// # Errors
 /// When memory or descriptors run out.
@@ -134,6 +137,9 @@ pub fn copy_for_peer(
         }
         OutgoingPayload::Segment(segment) if segment.token().is_some() && !lends => {
             segment.sealed_copy().map(Some)
+        }
+        OutgoingPayload::Segment(segment) if segment.is_for_one_reader() => {
+            segment.pass_on().map(Some)
         }
         _ => Ok(None),
     }
@@ -188,11 +194,21 @@ fn open_payload(
     let payload = match payload {
         PayloadRef::Inline(bytes) => Payload::Inline(bytes.to_vec()),
         PayloadRef::Segment(len) => Payload::Segment(Segment::accept(last()?, len)?),
-        PayloadRef::Leased(_) if !lends => return Err(LocalError::Lease),
+        PayloadRef::Leased(_) | PayloadRef::LeasedToOne(_) if !lends => {
+            return Err(LocalError::Lease);
+        }
         PayloadRef::Leased(len) => {
             let token = last()?;
             Payload::Segment(Segment::accept_leased(last()?, len, token)?)
         }
+        PayloadRef::LeasedToOne(len) => {
+            let token = last()?;
+            let leased = Segment::accept_leased(last()?, len, token)?;
+            Payload::Segment(leased.for_one_reader())
+        }
     };
     Ok((payload, descriptors))
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,15 @@ pub struct ReusableSegment {
     dirty: usize,
 }
 
+/// Whether the readers of a lent segment have closed its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    No,
+    Yes,
+    /// They have, and one of them has passed it on to others ([`Segment::pass_on`]).
+    PassedOn,
+}
+
 /// A segment that still has readers.
 #[derive(Debug)]
 pub struct LentSegment {
@@ -99,6 +108,16 @@ impl ReusableSegment {
     #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
         self.map.start()
+    }
+
+    /// `len` bytes from `from` on, as far as there are some, to be written. They are old ones before.
+    pub(super) fn part_mut(&mut self, from: usize, len: usize) -> (NonNull<u8>, usize) {
+        let from = from.min(self.len);
+        let len = len.min(self.len - from);
+        self.dirty = self.dirty.max(from + len);
+        // SAFETY:
+        // - inside the mapping, or at its end.
+        (unsafe { self.map.start().byte_add(from) }, len)
     }
 
     /// Clears some of the bytes that are not zero. Returns false when there are none.
@@ -175,6 +194,25 @@ impl LentSegment {
         for index in (0..ended.len()).rev().filter(|index| ended[*index]) {
             reclaimed(lent.remove(index).segment);
         }
+    }
+
+    /// Whether it may be taken back.
+    #[must_use]
+    pub fn returned(&self) -> Returned {
+        let mut end = [PollFd::new(self.token_read.as_fd(), PollFlags::POLLIN)];
+        let _is_ready = any_ready(&mut end);
+        let events = end[0].revents().unwrap_or(PollFlags::empty());
+        // What a reader has written is in the pipe before it closes its token.
+        match (events.contains(PollFlags::POLLHUP), events.contains(PollFlags::POLLIN)) {
+            (false, _) => Returned::No,
+            (true, false) => Returned::Yes,
+            (true, true) => Returned::PassedOn,
+        }
+    }
+
+    /// The segment, which has [returned](Self::returned).
+    pub(super) fn take_back(self) -> ReusableSegment {
+        self.segment
     }
 
     /// Length of the whole segment in bytes.

@@ -65,6 +65,7 @@ pub fn frames(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("frame", "request", frame(&request(), inline)?)?;
     corpus.add("frame", "segment", frame(&request(), PayloadRef::Segment(1 << 20))?)?;
     corpus.add("frame", "leased", frame(&request(), PayloadRef::Leased(1 << 20))?)?;
+    corpus.add("frame", "to-one", frame(&request(), PayloadRef::LeasedToOne(1 << 20))?)?;
     corpus.add("frame", "response", frame(&response, inline)?)?;
     corpus.add("frame", "assignment", frame(&assignment, inline)?)?;
     corpus.add("frame", "shared", frame(&line, none)?)?;
@@ -75,6 +76,11 @@ pub fn frames(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("request", "inline", chosen(0, frame(&request(), inline)?))?;
     corpus.add("request", "segment", chosen(1, frame(&request(), PayloadRef::Segment(256))?))?;
     corpus.add("request", "leased", chosen(30, frame(&request(), PayloadRef::Leased(256))?))?;
+    corpus.add(
+        "request",
+        "to-one",
+        chosen(30, frame(&request(), PayloadRef::LeasedToOne(256))?),
+    )?;
     // From one who may not lend.
     corpus.add("request", "unlent", chosen(26, frame(&request(), PayloadRef::Leased(256))?))?;
     corpus.add("request", "large", chosen(1, frame(&request(), PayloadRef::Segment(1 << 20))?))

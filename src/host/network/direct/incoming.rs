@@ -211,7 +211,7 @@ impl Incoming<'_> {
             Ok(admitted) => admitted,
             Err(error) => return self.refuse(id, follows, &error).await,
         };
-        let payload = self.payload(&call).await?;
+        let payload = self.payload(&call, &record.instance).await?;
         if !lock(&self.direct.decisions).accept(id) {
             let cause = Unreached::NotInTime { instance: record.instance.clone() };
             let error = CallError::Unreachable { target: call.target.clone(), cause };
@@ -256,7 +256,7 @@ impl Incoming<'_> {
         Ok((record, connection))
     }
 
-    async fn payload(&mut self, call: &Call) -> Result<Payload, ConnectionError> {
+    async fn payload(&mut self, call: &Call, instance: &str) -> Result<Payload, ConnectionError> {
         let payload = call.payload.get_or_default();
         if payload.claim.is_some() {
             let what = "a payload that lies in Redis".to_owned();
@@ -267,7 +267,8 @@ impl Incoming<'_> {
         }
         let slots = self.direct.payloads.clone();
         let _slot = slots.acquire().await;
-        Ok(Payload::Segment(read_payload(&mut self.stream, payload.follows).await?))
+        let take = |length| self.direct.segment_for(instance, length);
+        Ok(Payload::Segment(read_payload(&mut self.stream, payload.follows, take).await?))
     }
 
     /// Runs the call in its instance. Fails when its caller has gone, after the call.

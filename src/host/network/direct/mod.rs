@@ -26,7 +26,9 @@ use cwasi_coordinator::registry::Record;
 use cwasi_direct::decisions::Decisions;
 use cwasi_direct::peers::{PeerError, Peers};
 use cwasi_direct::port::{self, PortSettings};
+use cwasi_modes::pool::{ReceivePools, TakenSegment};
 use cwasi_networked::{NetworkError, locations, nodes};
+use cwasi_sys::clock::monotonic_ns;
 use cwasi_wire::network::{Link, Location, NodeProof};
 pub(super) use outgoing::DirectEnd;
 pub use settings::{DirectSettings, link_end, link_entry};
@@ -37,6 +39,8 @@ use trust::KnownNodes;
 const ADDRESS_MAX: Duration = Duration::from_secs(1);
 /// Most payloads that are taken at a time.
 const PAYLOADS_MAX: usize = 8;
+/// Most bytes of segments that are reused, of all readers.
+const SEGMENTS_MAX: u64 = 256 << 20;
 /// How often connections that nobody uses are closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// Longest attempt to connect to a shim without a call.
@@ -57,6 +61,8 @@ pub(super) struct Direct {
     decisions: Mutex<Decisions>,
     nodes: KnownNodes,
     payloads: Arc<Semaphore>,
+    /// What payloads and responses are received into.
+    segments: ReceivePools,
     /// Instances of this daemon.
     served: Mutex<HashMap<String, Record>>,
     /// This daemon's end, as locations have it, once it takes connections.
@@ -88,6 +94,7 @@ impl Direct {
             decisions: Mutex::default(),
             nodes: KnownNodes::default(),
             payloads: Arc::new(Semaphore::new(PAYLOADS_MAX)),
+            segments: ReceivePools::new(SEGMENTS_MAX),
             served: Mutex::default(),
             link: OnceCell::new(),
             closing: watch::Sender::new(false),
@@ -96,6 +103,21 @@ impl Direct {
             has_refused: AtomicBool::new(false),
             has_no_link: AtomicBool::new(false),
         }
+    }
+
+    /// A segment into which a payload of `length` bytes is received for an instance of this host, which it was received
+    /// for before; `None` when these are used up.
+    fn segment_for(&self, reader: &str, length: u64) -> Option<TakenSegment> {
+        let taken = self.segments.take(reader, length)?;
+        if self.segments.begin_maintenance() {
+            let segments = self.segments.clone();
+            tokio::spawn(async move {
+                while segments.maintain(monotonic_ns()) {
+                    sleep(ReceivePools::IDLE).await;
+                }
+            });
+        }
+        Some(taken)
     }
 
     /// Why a direct connection to this shim is not tried now, if it is not.

@@ -253,7 +253,8 @@ impl DirectTry<'_> {
             return Ok(Received::Ended(answer, Err(error)));
         }
         let payload = if payload.follows > 0 {
-            Payload::Segment(read_payload(from, payload.follows).await?)
+            let take = |length| self.direct.segment_for(&self.caller.instance, length);
+            Payload::Segment(read_payload(from, payload.follows, take).await?)
         } else {
             Payload::Inline(payload.inline)
         };
