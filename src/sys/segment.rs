@@ -76,7 +76,7 @@ pub struct Segment {
     file: Arc<File>,
     len: u64,
     token: Option<LeaseToken>,
-    reader_only: bool,
+    for_one_reader: bool,
 }
 
 impl Segment {
@@ -109,12 +109,12 @@ impl Segment {
         }
         let size = fstat(&fd).map_err(os("fstat", 0))?.st_size;
         let len = u64::try_from(size).unwrap_or(0);
-        Ok(Self { file: Arc::new(fd.into()), len, token: None, reader_only: false })
+        Ok(Self { file: Arc::new(fd.into()), len, token: None, for_one_reader: false })
     }
 
     /// The first `len` bytes of a memfd that its owner lends.
     fn leased(file: File, len: u64, token: LeaseToken) -> Self {
-        Self { file: Arc::new(file), len, token: Some(token), reader_only: false }
+        Self { file: Arc::new(file), len, token: Some(token), for_one_reader: false }
     }
 
     /// Accepts a descriptor from a peer that announced `len` bytes.
@@ -126,7 +126,7 @@ impl Segment {
         if size != len {
             return Err(hostile(len, format!("{size} bytes")));
         }
-        Ok(Self { file: Arc::new(fd.into()), len, token: None, reader_only: false })
+        Ok(Self { file: Arc::new(fd.into()), len, token: None, for_one_reader: false })
     }
 
     /// Accepts a leased segment, and its token, from a peer that announced `len` bytes.
@@ -147,21 +147,21 @@ impl Segment {
             return Err(hostile(len, "a token that is not a pipe".to_owned()));
         }
         let token = Some(Arc::new(token));
-        Ok(Self { file: Arc::new(fd.into()), len, token, reader_only: false })
+        Ok(Self { file: Arc::new(fd.into()), len, token, for_one_reader: false })
     }
 
     /// The same, lent to one reader: its owner will write to it again for that reader, unless it is [passed
-    /// on](Self::pass_on). Of a sealed segment, the same.
+    /// on](Self::pass_on). A sealed segment stays as it is.
     #[must_use]
     pub const fn for_one_reader(mut self) -> Self {
-        self.reader_only = self.token.is_some();
+        self.for_one_reader = self.token.is_some();
         self
     }
 
     /// True if it is lent to one reader.
     #[must_use]
     pub const fn is_for_one_reader(&self) -> bool {
-        self.reader_only
+        self.for_one_reader
     }
 
     /// The same for other readers, who may keep the descriptor: tells the owner, who then never writes to it again. A
@@ -170,7 +170,7 @@ impl Segment {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn pass_on(&self) -> Result<Self, SegmentError> {
-        let Some(token) = self.token.as_ref().filter(|_| self.reader_only) else {
+        let Some(token) = self.token.as_ref().filter(|_| self.for_one_reader) else {
             return Ok(self.clone());
         };
         // A peer's pipe may be one that blocks: it is written to only with room.
@@ -183,7 +183,7 @@ impl Segment {
         if has_owner && !is_told() {
             return self.sealed_copy();
         }
-        Ok(Self { reader_only: false, ..self.clone() })
+        Ok(Self { for_one_reader: false, ..self.clone() })
     }
 
     /// The token of a leased segment; `None` when it is sealed.

@@ -5,7 +5,7 @@
 //!      0     1  version (1)
 //!      1     1  kind
 //!      2     1  flags: bit 0 = the payload is a segment that comes as a descriptor; bit 1 = it is leased, and its
-//!                    token comes as another one; bit 2 = to its reader only, who tells the owner when others get it
+//!                    token comes as another one; bit 2 = to one reader, who tells the owner when others get it
 //!      3     1  zero
 //!      4     4  envelope length, little-endian, at most ENVELOPE_MAX
 //!      8     8  payload length, little-endian
@@ -33,9 +33,9 @@ pub const FRAME_MAX: usize = HEADER_LEN + ENVELOPE_MAX + INLINE_MAX;
 
 const FLAG_SEGMENT: u8 = 1;
 const FLAG_LEASED: u8 = 2;
-const FLAG_READER_ONLY: u8 = 4;
+const FLAG_ONE_READER: u8 = 4;
 const FLAGS_LEASED: u8 = FLAG_SEGMENT | FLAG_LEASED;
-const FLAGS_READER_ONLY: u8 = FLAGS_LEASED | FLAG_READER_ONLY;
+const FLAGS_ONE_READER: u8 = FLAGS_LEASED | FLAG_ONE_READER;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub enum PayloadRef<'a> {
     Segment(u64),
     /// In a leased segment that begins with this many bytes; its token follows it.
     Leased(u64),
-    /// The same, leased to its reader only.
+    /// The same, leased to one reader.
     LeasedToOne(u64),
 }
 
@@ -185,7 +185,7 @@ pub fn encode_head<E: Enveloped>(
         PayloadRef::Inline(bytes) => (0, bytes.len() > INLINE_MAX),
         PayloadRef::Segment(_) => (FLAG_SEGMENT, false),
         PayloadRef::Leased(_) => (FLAGS_LEASED, false),
-        PayloadRef::LeasedToOne(_) => (FLAGS_READER_ONLY, false),
+        PayloadRef::LeasedToOne(_) => (FLAGS_ONE_READER, false),
     };
     if too_long || envelope_len > ENVELOPE_MAX {
         return Err(lengths());
@@ -219,7 +219,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         7 => FrameKind::Undelivered,
         _ => return Err(FrameError::Kind { kind, flags }),
     };
-    if !matches!(flags, 0 | FLAG_SEGMENT | FLAGS_LEASED | FLAGS_READER_ONLY) || zero != 0 {
+    if !matches!(flags, 0 | FLAG_SEGMENT | FLAGS_LEASED | FLAGS_ONE_READER) || zero != 0 {
         return Err(FrameError::Kind { kind, flags });
     }
     let [e0, e1, e2, e3, payload_len @ ..] = rest;
@@ -242,7 +242,7 @@ pub fn decode(message: &[u8]) -> Result<Frame<'_>, FrameError> {
         PayloadRef::Inline(inline)
     } else if inline.is_empty() {
         match flags {
-            FLAGS_READER_ONLY => PayloadRef::LeasedToOne(payload_len),
+            FLAGS_ONE_READER => PayloadRef::LeasedToOne(payload_len),
             FLAGS_LEASED => PayloadRef::Leased(payload_len),
             _ => PayloadRef::Segment(payload_len),
         }

@@ -120,7 +120,7 @@ pub fn send_payload<E: Enveloped>(
 }
 
 /// The copy that goes to a peer instead of this payload: of many bytes, leased from `pool` while it has room, and of a
-/// leased segment if we lend the peer none. A segment that is leased to us only is passed on instead, without a copy.
+/// leased segment if we lend the peer none. A segment that is leased to us as its one reader is passed on instead, without a copy.
 /// `None` when the payload goes as it is.
 ///
 /// # Errors

@@ -39,8 +39,8 @@ use trust::KnownNodes;
 const ADDRESS_MAX: Duration = Duration::from_secs(1);
 /// Most payloads that are taken at a time.
 const PAYLOADS_MAX: usize = 8;
-/// Most bytes of segments that are reused, of all readers.
-const SEGMENTS_MAX: u64 = 256 << 20;
+/// Most bytes of the segments into which payloads are received again and again, for all instances together.
+const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// How often connections that nobody uses are closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// Longest attempt to connect to a shim without a call.
@@ -94,7 +94,7 @@ impl Direct {
             decisions: Mutex::default(),
             nodes: KnownNodes::default(),
             payloads: Arc::new(Semaphore::new(PAYLOADS_MAX)),
-            segments: ReceivePools::new(SEGMENTS_MAX),
+            segments: ReceivePools::new(SEGMENT_BYTES_MAX),
             served: Mutex::default(),
             link: OnceCell::new(),
             closing: watch::Sender::new(false),
@@ -105,8 +105,8 @@ impl Direct {
         }
     }
 
-    /// A segment into which a payload of `length` bytes is received for an instance of this host, which it was received
-    /// for before; `None` when these are used up.
+    /// A segment for a payload of `length` bytes to `reader`, an instance of this host: a new one, or one that this
+    /// instance had before. `None` when no room is left.
     fn segment_for(&self, reader: &str, length: u64) -> Option<TakenSegment> {
         let taken = self.segments.take(reader, length)?;
         if self.segments.begin_maintenance() {
