@@ -10,6 +10,7 @@ mod function;
 mod guests;
 mod in_flight;
 mod late_readers;
+mod limits;
 mod mounts;
 mod native;
 mod native_code;
