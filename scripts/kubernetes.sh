@@ -5,6 +5,7 @@
 #   kubernetes.sh NAME…     these cases; without a name, all of them
 #   kubernetes.sh e2e       Kubernetes' own end-to-end tests of nodes (tests/kubernetes/suites), only by this name
 #   kubernetes.sh zero      functions at zero, with KEDA, only by this name: KEDA's build takes 15 minutes
+#   kubernetes.sh scale     from one pod to more by KEDA's HPAs, messages and services at zero, only by this name
 #   kubernetes.sh placement   the video workflow with placement auto and spread, only by this name
 #   kubernetes.sh bench     starts of functions beside native images, only by this name: target/bench-kubernetes
 #   kubernetes.sh many      500 Workflows on a control plane without nodes, only by this name: 15 minutes
@@ -32,6 +33,7 @@ source "$CHECKOUT/tests/kubernetes/checks.sh"
 source "$CHECKOUT/tests/kubernetes/installation.sh"
 source "$CHECKOUT/tests/kubernetes/operators.sh"
 source "$CHECKOUT/tests/kubernetes/policies.sh"
+source "$CHECKOUT/tests/kubernetes/keda.sh"
 
 finish() {
     local code=$?
@@ -138,10 +140,10 @@ else
 fi
 [[ " ${cases[*]} " != *" troubles "* ]] || fetch_gateway_api
 [[ ! " ${cases[*]} " =~ " "(video|placement)" " ]] || build_video
-[[ ! " ${cases[*]} " =~ " "(edges|video|policy|zero|placement)" " ]] || build_redis
+[[ ! " ${cases[*]} " =~ " "(edges|video|policy|zero|scale|placement)" " ]] || build_redis
 [[ " ${cases[*]} " != *" policy "* ]] || build_policies
 [[ " ${cases[*]} " != *" e2e "* ]] || build_e2e
-[[ " ${cases[*]} " != *" zero "* ]] || build_keda
+[[ ! " ${cases[*]} " =~ " "(zero|scale)" " ]] || build_keda
 [[ " ${cases[*]} " != *" bench "* ]] || build_functions
 if [ -d "$CLUSTER_DIR" ]; then
     say "removing what a killed run left"

@@ -2,7 +2,8 @@
 //!
 //! - [`crd`]: the CustomResourceDefinition, from the fields of the workflow file; [`resource`]: the kind and its status,
 //!   which clients share.
-//! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan.
+//! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan;
+//!   `replicas`: functions whose number of pods others decide.
 //! - [`cache`]: what the watches show; [`observe`]: what the cluster has of a Workflow; [`conditions`]: what the status
 //!   says about that; `workload_status`: of single workloads; `service_status`: of services.
 //! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
@@ -27,6 +28,7 @@ pub mod placement;
 pub mod plan;
 pub mod publish;
 pub mod reconcile;
+mod replicas;
 pub mod scaler;
 mod service_status;
 mod workload_status;

@@ -16,6 +16,7 @@ use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::replicas;
 use crate::resource::Workflow;
 
 /// Longest name of an object: that of a CronJob, whose Jobs and pods get a suffix.
@@ -60,6 +61,8 @@ pub struct PlannedFunction {
     /// Digest of what the user said about it. A Job has it in its name, because a Job's template cannot be changed: a
     /// changed function runs again, and another version of the operator does not run it again.
     pub revision: String,
+    /// True if others decide how many pods it has: [`crate::replicas`].
+    pub scaled_by_others: bool,
     /// Functions whose nodes its pods prefer to the workflow's other ones: [`crate::placement`].
     pub near: Vec<String>,
     /// The state of the function for which that was decided.
@@ -98,11 +101,7 @@ impl Plan {
         let raw = &resource.spec.fields;
         let services = services(&mut workflow, raw, &mut faults);
         let template = pod_template(raw.get("podTemplate"), "spec.podTemplate", &mut faults);
-        let images: BTreeMap<String, String> = workflow
-            .functions
-            .iter()
-            .filter_map(|it| Some((it.name.clone(), image(it)?)))
-            .collect();
+        let images = images(&workflow.functions);
         let shared = raw.get("podTemplate");
         let mut functions = Vec::new();
         for function in workflow.functions {
@@ -133,12 +132,14 @@ impl Plan {
                 workers: parsed.concurrency,
                 announcement,
                 streams: streams(&parsed),
+                scaled_by_others: false,
                 template,
                 placed_for: revision.clone(),
                 revision,
                 near: Vec::new(),
             });
         }
+        mark_scaled_by_others(resource, workflow.placement, &mut functions, &mut faults);
         let plan = Self {
             workflow: workflow.name,
             placement: workflow.placement,
@@ -201,6 +202,21 @@ impl Plan {
             );
         }
     }
+}
+
+/// Images by functions' names.
+fn images(functions: &[Function]) -> BTreeMap<String, String> {
+    functions.iter().filter_map(|it| Some((it.name.clone(), image(it)?))).collect()
+}
+
+fn mark_scaled_by_others(
+    resource: &Workflow,
+    placement: Placement,
+    functions: &mut [PlannedFunction],
+    faults: &mut Vec<String>,
+) {
+    let marks = functions.iter_mut().map(|it| (&it.function, &mut it.scaled_by_others));
+    replicas::read(resource.annotations(), placement, &mut marks.collect::<Vec<_>>(), faults);
 }
 
 /// The services that functions use, whose addresses the functions get.

@@ -28,9 +28,17 @@ fn objects_are_the_golden_files() {
         has_gateway_api: true,
         scaler: Some("cwasi-operator.cwasi-system.svc:9091".into()),
     };
-    for name in
-        ["shop", "pod", "spread", "placed-edges", "zero", "gateway", "services", "services-pod"]
-    {
+    for name in [
+        "shop",
+        "pod",
+        "spread",
+        "placed-edges",
+        "zero",
+        "others",
+        "gateway",
+        "services",
+        "services-pod",
+    ] {
         let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
         let plan = Plan::read(&read(&text)).unwrap();
         let objects: Vec<String> = objects::build(&plan, &facilities)
@@ -177,6 +185,36 @@ fn one_pod_has_one_schedule_and_no_autoscaler() {
         said.contains("spec.functions.three.scale: placement.policy pod has one pod"),
         "{said}"
     );
+}
+
+#[test]
+fn others_decide_the_number_of_pods_of_secondaries_that_have_no_number() {
+    let said = |policy: &str| {
+        let text = format!(
+            r#"
+apiVersion: cwasi.dev/v1alpha1
+kind: Workflow
+metadata: {{name: w, annotations: {{cwasi.dev/scaled-by-others: "one, two,three,four"}}}}
+spec:
+  placement: {{policy: {policy}}}
+  functions:
+    one: {{image: "i:1"}}
+    two: {{image: "i:1", role: secondary, scale: {{max: 3}}}}
+    three: {{image: "i:1", role: secondary, replicas: 2}}
+"#
+        );
+        Plan::read(&read(&text)).unwrap_err().join("\n")
+    };
+    let node = said("node");
+    for part in [
+        "scaled-by-others names `one`, which is no secondary",
+        "scaled-by-others names `four`, which is no secondary",
+        "spec.functions.three.replicas: the annotation cwasi.dev/scaled-by-others leaves",
+    ] {
+        assert!(node.contains(part), "{part} is missing in:\n{node}");
+    }
+    let pod = said("pod");
+    assert!(pod.contains("names `three`: placement.policy pod has one pod"), "{pod}");
 }
 
 #[test]

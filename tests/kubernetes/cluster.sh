@@ -27,7 +27,11 @@ start_control() {
         --service-cluster-ip-range 10.96.0.0/20 --service-account-issuer https://kubernetes.default.svc \
         --service-account-key-file "$CLUSTER_DIR/account.pub" --service-account-signing-key-file "$CLUSTER_DIR/account.key" \
         --token-auth-file "$CLUSTER_DIR/tokens.csv" --authorization-mode Node,RBAC --allow-privileged \
-        --kubelet-preferred-address-types InternalIP \
+        --kubelet-preferred-address-types InternalIP --enable-aggregator-routing \
+        --requestheader-client-ca-file "$CLUSTER_DIR/proxy.crt" --requestheader-allowed-names proxy \
+        --requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group \
+        --requestheader-extra-headers-prefix X-Remote-Extra- \
+        --proxy-client-cert-file "$CLUSTER_DIR/proxy.crt" --proxy-client-key-file "$CLUSTER_DIR/proxy.key" \
         --audit-policy-file "$CLUSTER_DIR/audit.yaml" --audit-log-path /var/log/audit.log
     explain() { show_logs control etcd apiserver; }
     wait_for "$WAIT_SECONDS" "the API server is ready" kubectl get --raw /readyz
@@ -36,7 +40,8 @@ start_control() {
     service control controllers "$PROGRAMS/kube-controller-manager" "${authentication[@]}" \
         --service-account-private-key-file "$CLUSTER_DIR/account.key" --cert-dir /var/lib/etcd/controllers \
         --root-ca-file "$CLUSTER_DIR/control/disk/var/lib/etcd/certificates/apiserver.crt" \
-        --concurrent-gc-syncs 5 --terminated-pod-gc-threshold 1000 --kube-api-qps 200 --kube-api-burst 400
+        --concurrent-gc-syncs 5 --terminated-pod-gc-threshold 1000 --kube-api-qps 200 --kube-api-burst 400 \
+        --horizontal-pod-autoscaler-downscale-stabilization 20s
     service control scheduler "$PROGRAMS/kube-scheduler" "${authentication[@]}" --cert-dir /var/lib/etcd/scheduler
     wait_for "$WAIT_SECONDS" "namespaces have their service account" kubectl get serviceaccount default
     explain() { :; }
@@ -51,6 +56,9 @@ write_credentials() {
         openssl genrsa -out "$CLUSTER_DIR/account.key" 2048 2>/dev/null
         openssl rsa -in "$CLUSTER_DIR/account.key" -pubout -out "$CLUSTER_DIR/account.pub" 2>/dev/null
         write_kubeconfig "$CLUSTER_DIR/kubeconfig" "$token" default
+        # What the API server shows to servers of further APIs, such as KEDA's metrics.
+        openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=proxy -addext extendedKeyUsage=clientAuth \
+            -keyout "$CLUSTER_DIR/proxy.key" -out "$CLUSTER_DIR/proxy.crt" 2>/dev/null
         # What the operators of operators.sh do, who have users of their own.
         echo "apiVersion: audit.k8s.io/v1
 kind: Policy

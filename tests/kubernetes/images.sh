@@ -50,7 +50,7 @@ make_hello() {
 
 make_guests() {
     local files=() guest
-    for guest in "$TARGET_DIR"/guests/wasm32-wasip1/release/{server,probe,actor}.wasm; do
+    for guest in "$TARGET_DIR"/guests/wasm32-wasip1/release/{server,probe,actor,net}.wasm; do
         files+=(--file "$guest:/$(basename "$guest")")
     done
     image guests localhost/guests:test "${files[@]}"
@@ -113,31 +113,6 @@ build_functions() {
         image "function-$name-ours" "localhost/function-$name:ours" --file "$built/$name.wasm:/m.wasm" --entrypoint /m.wasm
         image "function-$name-native" "localhost/function-$name:native" --file "$built/$name:/server" --entrypoint /server
     done
-}
-
-# KEDA's operator, built from its Go module with the Go that it names, which Debian's Go fetches; and its kinds.
-KEDA_VERSION=$(sed -nE 's/^require github.com\/kedacore\/keda\/v2 (v[0-9.]+)$/\1/p' "$KUBERNETES_DIR/keda/go.mod")
-KEDA_CRDS=$PROGRAMS/keda-crds
-
-build_keda() {
-    local folder=$STATE_DIR/kubernetes/go digest
-    digest=$(go_digest "$KUBERNETES_DIR/keda")
-    if [ "$(cat "$KEDA_CRDS/VERSION" 2>/dev/null)" != "$digest" ]; then
-        unpack_for_kubernetes go
-        say "building KEDA $KEDA_VERSION from its Go module: up to 15 minutes"
-        (
-            cd "$KUBERNETES_DIR/keda" || exit
-            go_environment "$folder"
-            export GOTOOLCHAIN=auto
-            go build -trimpath -ldflags "-s -w" -o "$PROGRAMS/keda" github.com/kedacore/keda/v2/cmd/operator
-            rm -rf "$KEDA_CRDS"
-            mkdir "$KEDA_CRDS"
-            install -m 644 "$(go list -m -f '{{.Dir}}' github.com/kedacore/keda/v2)"/config/crd/bases/*.yaml "$KEDA_CRDS"
-        )
-        echo "$digest" >"$KEDA_CRDS/VERSION"
-        remove_go_folder "$folder"
-    fi
-    image keda localhost/keda:test --file "$PROGRAMS/keda:/keda" --entrypoint /keda
 }
 
 # Stand-ins for the images that Kubernetes' end-to-end tests pull: their own agnhost, built from its source, and busybox.

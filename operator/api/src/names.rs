@@ -18,6 +18,8 @@ pub const PLACED_FOR: &str = "cwasi.dev/placed-for";
 pub const NEAR: &str = "cwasi.dev/near";
 /// Annotation of a ScaledObject: the streams of Redis that run its function, and the function's groups in them.
 pub const STREAMS: &str = "cwasi.dev/streams";
+/// Annotation of a Workflow: functions whose number of pods others decide, with commas.
+pub const SCALED_BY_OTHERS: &str = "cwasi.dev/scaled-by-others";
 
 /// Annotation of an object: digest of what was applied last.
 pub const APPLIED: &str = "cwasi.dev/applied";

@@ -63,7 +63,9 @@ fn with_keda(
         }
     }
     let is_true = reason.is_none();
-    let unreached = on_demand.iter().filter_map(|planned| {
+    // What others start for requests, they start for the port's.
+    let ours = on_demand.iter().filter(|it| !it.scaled_by_others);
+    let unreached = ours.filter_map(|planned| {
         let port = planned.function.port_unreached_at_zero()?;
         let function = &planned.function.name;
         Some(format!(

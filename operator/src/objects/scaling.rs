@@ -1,5 +1,5 @@
 //! A HorizontalPodAutoscaler for each function with `scale`; a ScaledObject for one that is
-//! started on demand.
+//! started on demand; nothing for one that others scale.
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscaler, HorizontalPodAutoscalerSpec, MetricSpec,
@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// All autoscalers.
 #[must_use]
 pub fn build(plan: &Plan, facilities: &Facilities) -> Vec<Object> {
-    let scaled = plan.secondaries().filter_map(|planned| {
+    let scaled = plan.secondaries().filter(|it| !it.scaled_by_others).filter_map(|planned| {
         let function = &planned.function;
         let scale = function.cluster.scale?;
         if let (0, Some(address)) = (scale.min, facilities.on_demand()) {

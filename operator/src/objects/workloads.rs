@@ -24,7 +24,8 @@ pub fn build(plan: &Plan) -> Vec<Object> {
     for planned in plan.secondaries() {
         let template = pods::of_function(plan, planned, None);
         let name = Some(planned.function.name.as_str());
-        let fixed = planned.function.cluster.scale.is_none().then_some(planned.function.replicas);
+        let is_fixed = planned.function.cluster.scale.is_none() && !planned.scaled_by_others;
+        let fixed = is_fixed.then_some(planned.function.replicas);
         let metadata = placed(metadata(plan, name, names::object(&plan.workflow, name)), planned);
         objects.push(deployment(plan, name, metadata, fixed, template));
         objects.extend(disruption_budget(plan, planned));

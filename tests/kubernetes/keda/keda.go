@@ -1,6 +1,9 @@
 //go:build programs
 
-// Package keda names KEDA's operator, which the suite `zero` builds, so that go.mod keeps its modules.
+// Package keda names KEDA's operator and metrics server, which the suite `zero` builds, so that go.mod keeps their modules.
 package keda
 
-import _ "github.com/kedacore/keda/v2/cmd/operator"
+import (
+	_ "github.com/kedacore/keda/v2/cmd/adapter"
+	_ "github.com/kedacore/keda/v2/cmd/operator"
+)

@@ -1,29 +1,11 @@
 # Functions started on demand (`scale.min: 0`), with a real KEDA: from zero to the first answer, back to zero after the
 # cooldown, no call lost when the last pod goes under load, and what is said without KEDA. Only by its name, because
-# KEDA's build (images.sh) takes 15 minutes. ROUNDS: how often it goes from zero to the first answer.
+# KEDA's build (keda.sh) takes 15 minutes. ROUNDS: how often it goes from zero to the first answer.
 
 ROUNDS=${ROUNDS:-10}
-GATEWAY=127.0.0.1:8099
 CALL="curl --silent --fail --max-time 30 --output /dev/null --data hello http://$GATEWAY/function/server"
 
-import_images node1 keda
-import_images node2 keda
-for node in node1 node2; do
-    import_images "$node" redis
-done
-kubectl apply -f "$CHECKOUT/deploy/kubernetes/redis.yaml" >/dev/null
-configure_nodes 'redis_url = "redis://:change-me@10.96.0.63:6379"'
-wait_for "$WAIT_SECONDS" "Redis is there" kubectl -n cwasi-system rollout status deployment/redis --timeout=1s
-
-kubectl apply -f "$CHECKOUT/deploy/kubernetes/crd.yaml" >/dev/null
-wait_for "$WAIT_SECONDS" "the API knows workflows" kubectl get workflows -A
-kubectl -n cwasi-system create secret generic cwasi-redis --from-literal=url=redis://:change-me@10.96.0.63:6379 >/dev/null
-kubectl apply -f "$CHECKOUT/deploy/kubernetes/operator.yaml" >/dev/null
-# This cluster has no name server.
-kubectl -n cwasi-system set env deployment/cwasi-operator \
-    "CWASI_SCALER_ADDRESS=$(kubectl -n cwasi-system get service cwasi-operator -o 'jsonpath={.spec.clusterIP}'):9091" >/dev/null
-wait_for "$WAIT_SECONDS" "the operator runs" \
-    kubectl -n cwasi-system rollout status deployment/cwasi-operator --timeout=1s
+prepare_on_demand
 
 explain() {
     k describe workflows,pods >&2
@@ -54,36 +36,7 @@ has_scales() { [ "$(scales)" = "$1" ]; }
 wait_for "$WAIT_SECONDS" "without KEDA the status says so" has_scales NoKeda
 wait_field deployment/zero-server .status.readyReplicas 1
 
-say "      KEDA $KEDA_VERSION"
-kubectl apply --server-side -f "$KEDA_CRDS" >/dev/null
-kubectl create namespace keda >/dev/null
-openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=keda -keyout "$CLUSTER_DIR/tls.key" -out "$CLUSTER_DIR/tls.crt" 2>/dev/null
-kubectl -n keda create secret generic certs --from-file=tls.key="$CLUSTER_DIR/tls.key" \
-    --from-file=tls.crt="$CLUSTER_DIR/tls.crt" --from-file=ca.crt="$CLUSTER_DIR/tls.crt" >/dev/null
-kubectl create clusterrolebinding keda --clusterrole cluster-admin --serviceaccount keda:default >/dev/null
-kubectl apply -f - >/dev/null <<'YAML'
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: keda-operator, namespace: keda}
-spec:
-  selector: {matchLabels: {app: keda-operator}}
-  template:
-    metadata: {labels: {app: keda-operator}}
-    spec:
-      volumes: [{name: certs, secret: {secretName: certs}}]
-      containers:
-        - name: keda
-          image: localhost/keda:test
-          args: [--zap-log-level=info, --zap-encoder=console]
-          env:
-            - {name: WATCH_NAMESPACE, value: ""}
-            - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-            - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-            - {name: OPERATOR_NAME, value: keda-operator}
-          readinessProbe: {httpGet: {path: /readyz, port: 8081}, periodSeconds: 2}
-          volumeMounts: [{name: certs, mountPath: /certs}]
-YAML
-wait_for "$WAIT_SECONDS" "KEDA runs" kubectl -n keda rollout status deployment/keda-operator --timeout=1s
+install_keda
 # The operator looks for its kinds every 30 seconds.
 wait_for "$WAIT_SECONDS" "functions scale to zero" has_scales Keda
 k get scaledobject zero-server >/dev/null
@@ -91,8 +44,7 @@ k get scaledobject zero-server >/dev/null
 at_zero() { [ "$(field deployment/zero-server .spec.replicas)" = 0 ] && gone pods -l cwasi.dev/function=server; }
 wait_for 120 "the function has no pod after its cooldown" at_zero
 
-on node1 sh -c "exec $STATIC_PROGRAMS/$PROFILE/cwasi gateway --namespace k8s.io --pod-namespace $NAMESPACE --listen $GATEWAY >/var/log/gateway.log 2>&1" &
-wait_for 30 "the gateway listens" on node1 curl --silent --fail "http://$GATEWAY/healthz"
+start_gateway
 seconds=()
 for _ in $(seq "$ROUNDS"); do
     wait_for 120 "the function has no pod" at_zero
@@ -128,5 +80,4 @@ k delete workflow zero >/dev/null
 sleep 2
 status=$(on node1 curl --silent --output /dev/null --write-out '%{http_code}' --max-time 30 --data x "http://$GATEWAY/function/server")
 equals "the status of a function that was deleted" 404 "$status"
-kubectl delete -f "$CHECKOUT/deploy/kubernetes/operator.yaml" --wait=false >/dev/null
-kubectl delete namespace keda --wait=false >/dev/null
+remove_keda
