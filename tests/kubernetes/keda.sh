@@ -64,9 +64,15 @@ redis() {
 }
 
 start_gateway() {
-    on node1 sh -c "exec $STATIC_PROGRAMS/$PROFILE/cwasi gateway --namespace k8s.io --pod-namespace $NAMESPACE \
-        --listen $GATEWAY >/var/log/gateway.log 2>&1" &
+    on node1 sh -c "echo \$\$ >/run/services/gateway.pid
+        exec $STATIC_PROGRAMS/$PROFILE/cwasi gateway --namespace k8s.io --pod-namespace $NAMESPACE \
+            --listen $GATEWAY >/var/log/gateway.log 2>&1" &
     wait_for 30 "the gateway listens" on node1 curl --silent --fail "http://$GATEWAY/healthz"
+}
+
+stop_gateway() {
+    on node1 sh -c 'kill $(cat /run/services/gateway.pid)'
+    wait_for 30 "the gateway has ended" on node1 sh -c '! kill -0 $(cat /run/services/gateway.pid) 2>/dev/null'
 }
 
 # KEDA's own manifests have more of it: cert-manager's or KEDA's certificates, limits, roles, webhooks.

@@ -205,4 +205,5 @@ k patch workflow scale --type json -p '[{"op": "remove", "path": "/spec/function
 wait_for "$WAIT_SECONDS" "a service without a user is gone" gone deployment/scale-cache service/scale-cache
 
 k delete workflow scale >/dev/null
+stop_gateway
 remove_keda

@@ -80,4 +80,5 @@ k delete workflow zero >/dev/null
 sleep 2
 status=$(on node1 curl --silent --output /dev/null --write-out '%{http_code}' --max-time 30 --data x "http://$GATEWAY/function/server")
 equals "the status of a function that was deleted" 404 "$status"
+stop_gateway
 remove_keda
