@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::replicas;
+use crate::replicas::scaled_by_others;
 use crate::resource::Workflow;
 
 /// Longest name of an object: that of a CronJob, whose Jobs and pods get a suffix.
@@ -102,10 +102,12 @@ impl Plan {
         let services = services(&mut workflow, raw, &mut faults);
         let template = pod_template(raw.get("podTemplate"), "spec.podTemplate", &mut faults);
         let images = images(&workflow.functions);
+        let others = scaled_by_others(resource.annotations(), &workflow, &mut faults);
         let shared = raw.get("podTemplate");
         let mut functions = Vec::new();
         for function in workflow.functions {
             let path = format!("spec.functions.{}", function.name);
+            let is_scaled = others.contains(&function.name);
             check(&workflow.name, &function, &path, &mut faults);
             digests(&function, &images, &path, &mut faults);
             let raw = raw.get("functions").and_then(|all| all.get(&function.name));
@@ -132,14 +134,13 @@ impl Plan {
                 workers: parsed.concurrency,
                 announcement,
                 streams: streams(&parsed),
-                scaled_by_others: false,
+                scaled_by_others: is_scaled,
                 template,
                 placed_for: revision.clone(),
                 revision,
                 near: Vec::new(),
             });
         }
-        mark_scaled_by_others(resource, workflow.placement, &mut functions, &mut faults);
         let plan = Self {
             workflow: workflow.name,
             placement: workflow.placement,
@@ -207,16 +208,6 @@ impl Plan {
 /// Images by functions' names.
 fn images(functions: &[Function]) -> BTreeMap<String, String> {
     functions.iter().filter_map(|it| Some((it.name.clone(), image(it)?))).collect()
-}
-
-fn mark_scaled_by_others(
-    resource: &Workflow,
-    placement: Placement,
-    functions: &mut [PlannedFunction],
-    faults: &mut Vec<String>,
-) {
-    let marks = functions.iter_mut().map(|it| (&it.function, &mut it.scaled_by_others));
-    replicas::read(resource.annotations(), placement, &mut marks.collect::<Vec<_>>(), faults);
 }
 
 /// The services that functions use, whose addresses the functions get.

@@ -63,7 +63,7 @@ fn with_keda(
         }
     }
     let is_true = reason.is_none();
-    // What others start for requests, they start for the port's.
+    // Who scales the others may start a pod for a request to the port, as KEDA's HTTP add-on does.
     let ours = on_demand.iter().filter(|it| !it.scaled_by_others);
     let unreached = ours.filter_map(|planned| {
         let port = planned.function.port_unreached_at_zero()?;

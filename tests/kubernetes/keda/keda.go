@@ -1,6 +1,6 @@
 //go:build programs
 
-// Package keda names KEDA's operator and metrics server, which the suite `zero` builds, so that go.mod keeps their modules.
+// Package keda names KEDA's operator and metrics server, which keda.sh builds, so that go.mod keeps their modules.
 package keda
 
 import (

@@ -57,12 +57,14 @@ pub fn find(ready: &Ready, guard_pid: i32, namespace: &str) -> Vec<String> {
 /// Mount points below `dir`, in mount order.
 #[must_use]
 pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
+    // The table has no path with symbolic links.
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_gone| dir.to_owned());
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
         .map(PathBuf::from)
-        .filter(|path| path.starts_with(dir))
+        .filter(|path| path.starts_with(&dir))
         .collect()
 }
 
@@ -104,4 +106,24 @@ fn directories(dir: &Path) -> Vec<PathBuf> {
         .filter(is_directory)
         .map(|entry| entry.path())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_through_a_symbolic_link() {
+        let mount = mounts_below(Path::new("/")).pop().unwrap();
+        let parent = mount.parent().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(parent, &link).unwrap();
+        assert!(
+            mounts_below(&link).contains(&mount),
+            "{} below {}",
+            mount.display(),
+            parent.display()
+        );
+    }
 }
