@@ -23,7 +23,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-fuzz setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -93,7 +93,7 @@ test-arm64: setup-arm64 setup-tests guests ## Static programs for 64-bit ARM, an
 	cargo build -p cwasi-testbed
 	@scripts/test-arm64.sh
 
-fuzz: setup-lint ## Fuzz whatever reads what others wrote, each target for MINUTES=n (1); TARGET=name for one
+fuzz: setup-fuzz ## Fuzz whatever reads what others wrote, each target for MINUTES=n (1); TARGET=name for one
 	@scripts/fuzz.sh $$((60 * $(or $(MINUTES),1))) $(TARGET)
 
 bench: ## Everything beside sockets, HTTP, Redis and runc (CASE=part of a name, ENGINE=wasmedge): target/bench
@@ -148,6 +148,9 @@ miri: setup-lint ## Undefined behaviour in the guest SDK
 
 setup-arm64:
 	@scripts/setup.sh --arm64
+
+setup-fuzz:
+	@scripts/setup.sh --fuzz
 
 setup-lint:
 	@scripts/setup.sh --lint

@@ -20,7 +20,8 @@
 #                NSD, a registry of images
 #   --languages  the same, and the toolchains of the languages in docs/languages.md and docs/components.md
 #   --video      ffmpeg, which the demo films with, as the tests do
-#   --lint       WasmEdge, and the tools of the other checks, which it builds (tools.sh)
+#   --lint       WasmEdge, and the tools of the other checks, one of which it builds (tools.sh)
+#   --fuzz       WasmEdge, and cargo-fuzz, which it builds
 #   --browser    Chromium for screenshots.sh
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
@@ -47,12 +48,12 @@ missing_packages() {
     # The test bed's networks, and the clients of the documentation's pages.
     command -v ip >/dev/null || echo iproute2
     command -v curl >/dev/null || echo curl
+    # libFuzzer
+    [ -z "$wants_tests${TOOLS[*]}" ] || command -v c++ >/dev/null || echo g++
     if [ -n "$wants_tests" ]; then
         # Tests read our units with it.
         command -v systemd-analyze >/dev/null || echo systemd
         [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
-        # libFuzzer
-        command -v c++ >/dev/null || echo g++
     fi
     [ -z "$wants_video$wants_tests" ] || command -v ffmpeg >/dev/null || echo ffmpeg
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
@@ -162,7 +163,7 @@ install_musl() {
 
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_wasmedge=; wants_static=; wants_arm64=; wants_tests=; wants_languages=; wants_video=; wants_tools=; wants_browser=
+check=; wants_wasmedge=; wants_static=; wants_arm64=; wants_tests=; wants_languages=; wants_video=; wants_checks=; wants_browser=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
@@ -181,11 +182,16 @@ for argument in "$@"; do
         ;;
     --video) wants_video=yes ;;
     --lint)
-        wants_tools=yes
+        wants_checks=yes
         wants_wasmedge=yes
+        TOOLS+=("$CARGO_DENY")
+        ;;
+    --fuzz)
+        wants_wasmedge=yes
+        TOOLS+=("$CARGO_FUZZ")
         ;;
     --browser) wants_browser=yes ;;
-    *) die "unknown argument $argument: use --arm64, --browser, --check, --languages, --lint, --static, --tests, --video, --wasmedge or none" ;;
+    *) die "unknown argument $argument: use --arm64, --browser, --check, --fuzz, --languages, --lint, --static, --tests, --video, --wasmedge or none" ;;
     esac
 done
 [ -z "$wants_tests" ] || UNPACKED+=("${UNPACKED_FOR_TESTS[@]}")
@@ -198,10 +204,10 @@ if [ -n "$wants_wasmedge" ] && ! wasmedge_is_there; then wasmedge="WasmEdge $WAS
 rust=; rust_is_there || rust="Rust $(rust_channel) with targets ${RUST_TARGETS[*]}"
 containerd_2=
 if [ -n "$wants_tests" ] && ! containerd_2_is_there; then containerd_2="containerd $CONTAINERD_2_VERSION"; fi
-tools=; toolchains=
-if [ -n "$wants_tools" ]; then
+tools=$(missing_tools)
+toolchains=
+if [ -n "$wants_checks" ]; then
     packages+=$(missing_check_packages | tr '\n' ' ')
-    tools=$(missing_tools)
     toolchains=$(missing_toolchains)
 fi
 musl=$(missing_musl)

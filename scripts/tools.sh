@@ -1,16 +1,16 @@
-# What only the checks need. Sourced by `setup.sh --lint` and by the scripts of these checks.
+# What only the checks need. Sourced by `setup.sh --lint`, `setup.sh --fuzz` and by the scripts of these checks.
 #
-# - cargo-deny and cargo-fuzz, built from source below .cwasi/tools: no registry that every machine reaches has current
-#   programs of them. libFuzzer is C++.
+# - cargo-deny, and cargo-fuzz for `make fuzz`, built from source below .cwasi/tools: no registry that every machine
+#   reaches has current programs of them. libFuzzer is C++.
 # - A nightly toolchain, for Miri. Nothing else is built with it.
 # - The standard library and a C compiler for 64-bit ARM.
 
 TOOLS_DIR=$STATE_DIR/tools
 # name and version
-TOOLS=(
-    "cargo-deny 0.20.2"
-    "cargo-fuzz 0.13.2"
-)
+CARGO_DENY="cargo-deny 0.20.2"
+CARGO_FUZZ="cargo-fuzz 0.13.2"
+# Those of this set-up.
+TOOLS=()
 NIGHTLY=nightly-2026-05-20
 NIGHTLY_COMPONENTS=(miri rust-src)
 ARM64=aarch64-unknown-linux-gnu
