@@ -1,4 +1,5 @@
-//! The condition `ScalesToZero`: whether functions with `scale.min: 0` can be without a pod.
+//! The condition `ScalesToZero`: whether functions with `scale.min: 0` can be without a pod. It says nothing of those
+//! whose number others decide.
 
 use kube::api::DynamicObject;
 
@@ -11,7 +12,8 @@ const TRIGGER_ERROR: &str = "TriggerError";
 
 /// The condition; `None` without such functions.
 pub(super) fn verdict(plan: &Plan, view: &View<'_>) -> Option<Verdict> {
-    let on_demand: Vec<_> = plan.functions.iter().filter(|it| it.announcement.is_some()).collect();
+    let ours = plan.functions.iter().filter(|it| !it.scaled_by_others);
+    let on_demand: Vec<_> = ours.filter(|it| it.announcement.is_some()).collect();
     if on_demand.is_empty() {
         return None;
     }
@@ -63,9 +65,7 @@ fn with_keda(
         }
     }
     let is_true = reason.is_none();
-    // Who scales the others may start a pod for a request to the port, as KEDA's HTTP add-on does.
-    let ours = on_demand.iter().filter(|it| !it.scaled_by_others);
-    let unreached = ours.filter_map(|planned| {
+    let unreached = on_demand.iter().filter_map(|planned| {
         let port = planned.function.port_unreached_at_zero()?;
         let function = &planned.function.name;
         Some(format!(

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use cwasi_workflow::Role;
 use k8s_openapi::DeepMerge as _;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements,
+    Container, ContainerPort, EnvVar, LifecycleHandler, PodSpec, PodTemplateSpec,
+    ResourceRequirements, SleepAction,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +19,11 @@ use crate::plan::{Plan, PlannedFunction};
 const RUNTIME_CLASS: &str = "cwasi";
 /// What a function that nobody calls needs; podTemplate can say more.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
+/// Seconds for which a function still serves its port after its pod was deleted: until then the nodes and proxies of the
+/// cluster learn that its Service has this pod no more. Connections that come later would be refused.
+const DRAIN_SECONDS: i64 = 5;
+/// `terminationGracePeriodSeconds` of a pod that does not say it.
+const GRACE_SECONDS: i64 = 30;
 
 /// The pod of one function. `restart_policy` is that of a Job's pod.
 #[must_use]
@@ -32,6 +38,7 @@ pub fn of_function(
     pod.annotate(planned, &planned.function.name);
     let mut template = pod.template(plan, restart_policy);
     template.merge_from(planned.template.clone());
+    drain(&mut template, &[planned]);
     template
 }
 
@@ -65,11 +72,33 @@ pub fn of_workflow(plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec
     for planned in &plan.services {
         template.merge_from(services::template_of_sidecar(planned));
     }
-    for planned in running {
+    for planned in &running {
         let is_sidecar = has_primaries && planned.function.role == Role::Secondary;
         template.merge_from(template_in_one_pod(planned, is_sidecar));
     }
+    drain(&mut template, &running);
     template
+}
+
+/// Has functions with a port serve it for [`DRAIN_SECONDS`] before they are told to end, or for half of the time that
+/// they have for that, if it is less. Hooks of the user's template stay as they are.
+fn drain(template: &mut PodTemplateSpec, functions: &[&PlannedFunction]) {
+    let Some(spec) = &mut template.spec else { return };
+    let grace = spec.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS);
+    let seconds = DRAIN_SECONDS.min(grace / 2);
+    if seconds < 1 {
+        return;
+    }
+    let with_port = functions.iter().filter(|it| it.function.cluster.http_port.is_some());
+    let names: Vec<_> = with_port.flat_map(|it| container_names(it)).collect();
+    let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
+    for container in containers.filter(|it| names.contains(&it.name)) {
+        let sleep = || LifecycleHandler {
+            sleep: Some(SleepAction { seconds }),
+            ..LifecycleHandler::default()
+        };
+        container.lifecycle.get_or_insert_default().pre_stop.get_or_insert_with(sleep);
+    }
 }
 
 /// Names of a function's containers in the one pod.

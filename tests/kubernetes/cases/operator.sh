@@ -124,6 +124,30 @@ k get horizontalpodautoscaler web-server >/dev/null
 k scale deployment/web-server --replicas 2 >/dev/null
 wait_field deployment/web-server .status.readyReplicas 2
 
+# Requests through the Service, each on a connection of its own: an update and pods that go lose none.
+ANSWERS=/var/log/web.answers
+answers() { on node1 sh -c "wc -l <$ANSWERS"; }
+have_answered() { [ "$(answers)" -gt "$1" ]; }
+wait_answers() { wait_for "$WAIT_SECONDS" "100 further requests are answered" have_answered $(($(answers) + 100)); }
+pods_are() { [ "$(k get pods -l cwasi.dev/workflow=web -o name | wc -l)" = "$1" ]; }
+# shellcheck disable=SC2016 # the node's shell expands it
+on node1 sh -c 'while [ ! -e "$1.stop" ]; do
+        curl --silent --output /dev/null --write-out "%{http_code}\n" --max-time 30 --data hello "$2"
+    done >"$1"' client "$ANSWERS" "http://$(field service/web-server .spec.clusterIP)/" &
+client=$!
+wait_for 30 "requests are answered" have_answered 0
+wait_answers
+k rollout restart deployment/web-server >/dev/null
+wait_rollout deployment/web-server
+wait_for 60 "the old pods are gone" pods_are 2
+k scale deployment/web-server --replicas 1 >/dev/null
+wait_for 60 "one pod is left" pods_are 1
+wait_answers
+on node1 touch "$ANSWERS.stop"
+wait "$client"
+equals "how requests ended" 200 "$(on node1 sort -u "$ANSWERS" | paste -sd ' ')"
+say "      $(answers) requests through a Service during an update and with one pod less"
+
 # Deleting a Workflow deletes all of it.
 k delete workflow hello web wide >/dev/null
 for kind in deployments jobs services horizontalpodautoscalers pods; do
