@@ -30,27 +30,13 @@ CWASI_BUILD_WITH_TESTS=yes "$CHECKOUT/scripts/build.sh"
 if [ $# -gt 0 ]; then
     exec cargo test --workspace "${@/#/--test=}"
 fi
-# End-to-end tests mostly wait, as do those of the command: some of these files at a time run beside the others, and
-# their output follows, that of a file in one piece. A failure stops neither, so that one run names everything that
-# fails.
-FILES_AT_A_TIME=${FILES_AT_A_TIME:-2}
-export WAITING_LOG=$TARGET_DIR/test-waiting.log
-test_file() {
-    local log=${WAITING_LOG%.log}/$1.log status=0
-    cargo test --workspace --no-fail-fast --test "$1" >"$log" 2>&1 || status=$?
-    flock "$WAITING_LOG" cat "$log" >>"$WAITING_LOG"
-    return "$status"
-}
-export -f test_file
-mkdir -p "${WAITING_LOG%.log}"
-: >"$WAITING_LOG"
-mapfile -t waiting < <(printf '%s\n' cli cluster; basename -s .rs -a tests/e2e_*)
-say "testing ${#waiting[@]} files beside what follows, $FILES_AT_A_TIME at a time: $WAITING_LOG"
-# Signals as a terminal's: a shell in the background ignores SIGINT, and what it starts inherits that.
-printf '%s\n' "${waiting[@]}" |
-    setsid env --default-signal xargs -P "$FILES_AT_A_TIME" -I FILE bash -c "test_file 'FILE'" &
-waiting_tests=$!
-trap 'kill -- "-$waiting_tests" 2>/dev/null || true' EXIT
+# End-to-end tests mostly wait: they run beside the others, and their output follows. A failure stops neither, so that
+# one run names everything that fails.
+log=$TARGET_DIR/test-e2e.log
+say "testing end to end beside what follows: $log"
+setsid cargo test --workspace --no-fail-fast --test 'e2e_*' >"$log" 2>&1 &
+end_to_end=$!
+trap 'kill -- "-$end_to_end" 2>/dev/null || true' EXIT
 failed=()
 attempt() {
     say "testing $1"
@@ -62,13 +48,13 @@ for folder in $(workspaces); do
     # Test guests are exercised by the runtime's tests.
     guests_only "$folder" || attempt "$folder" test_workspace "$folder"
 done
-attempt "the runtime" env --default-signal cargo test --workspace --no-fail-fast --lib --bin 'cwasi*' \
-    --test '[!ce]*' --test 'c[!l]*' --test 'e[!2]*'
+# Signals as a terminal's: a shell in the background ignores SIGINT, and what it starts inherits that.
+attempt "the runtime" env --default-signal cargo test --workspace --no-fail-fast --lib --bin 'cwasi*' --test '[!e]*' --test 'e[!2]*'
 attempt "the documentation's examples" cargo test --workspace --no-fail-fast --doc
 attempt "the fuzz targets' inputs" "$CHECKOUT/scripts/fuzz.sh" replay
 attempt "workers, their sandbox and the modes with the other engine" env CWASI_TEST_ENGINE=wasmedge \
     cargo test --workspace --no-fail-fast --test worker_life --test sandbox --test conformance
-say "the tests that began first"
-tail --lines=+1 --follow --pid="$waiting_tests" "$WAITING_LOG"
-wait "$waiting_tests" || failed+=("files of $WAITING_LOG")
+say "the end-to-end tests, which began first"
+tail --lines=+1 --follow --pid="$end_to_end" "$log"
+wait "$end_to_end" || failed+=("end to end")
 [ ${#failed[@]} = 0 ] || die "these tests failed: ${failed[*]}"

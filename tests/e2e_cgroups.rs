@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::processes::descendants;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::scene::{BUSYBOX, Scene};
 
 fn scene(name: &str) -> Scene {
     Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
@@ -78,6 +78,21 @@ fn a_cgroup_that_cannot_be_entered_is_named() {
     let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("ShimCgroup (shim_cgroup)"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_containers_end_is_nobody_elses_in_its_cgroup() {
+    let scene = scene("cgroup-shared");
+    scene.import_busybox();
+    let name = format!("/cwasi-shared-{}", std::process::id());
+    let sleeper =
+        |id: &str| scene.image(BUSYBOX, id).args(["sleep", "1000"]).flag("--cgroup").flag(&name);
+    scene.start(sleeper("first"));
+    scene.start(sleeper("second"));
+    scene.kill("second", "KILL");
+    scene.wait_stopped("second");
+    assert_eq!(scene.delete_task("second"), 137);
+    let _runs = scene.ctr(["task", "exec", "--exec-id", "e", "first", "true"]).success();
 }
 
 #[test]

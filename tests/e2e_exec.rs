@@ -71,6 +71,18 @@ fn exec_has_its_own_streams_and_exit_code() {
     assert_eq!(cgroup_processes(&scene), 1, "only init is left");
 }
 
+/// Real-time signals have no name in many libraries.
+#[test]
+fn an_exit_by_any_signal_is_seen() {
+    let scene = scene("exec-signals");
+    sleeper(&scene, "c", &[]);
+    for signal in [9, 15, 31, 34, 64] {
+        let outcome = exec(&scene, "e", &[], &["sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(outcome.code, 128 + signal, "{}", outcome.stderr);
+    }
+    assert_eq!(cgroup_processes(&scene), 1, "only init is left");
+}
+
 #[test]
 fn stdin_reaches_the_process_and_ends() {
     let scene = scene("exec-stdin");

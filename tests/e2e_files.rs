@@ -137,6 +137,12 @@ fn no_devices_are_made_where_links_lead() {
     for target in ["/x", "/y", "/z", "/dev/cwasi"] {
         let refused = scene.run(run(&links).mount(mounted.path(), target, "rw"));
         assert!(refused.stderr.contains("device files are made"), "{target}: {}", refused.stderr);
+        // One that waits for its code.
+        let awaits = scene.image(&links, "awaits").args(["nothing"]);
+        let awaits = awaits.annotation("cwasi.role", "secondary").annotation("cwasi.http", "8080");
+        let awaits = awaits.annotation("cwasi.protocol", "openwhisk");
+        let refused = scene.run(awaits.mount(mounted.path(), target, "rw"));
+        assert!(refused.stderr.contains("device files are made"), "{target}: {}", refused.stderr);
     }
     let inner_first =
         |run: Run| run.mount(host.path(), "/data/inner", "rw").mount(mounted.path(), "/data", "rw");

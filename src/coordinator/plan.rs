@@ -115,13 +115,14 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     ) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
         let mut annotations = function_spec(&spec)?;
-        let Some(mut found) = self.find(request, &spec).await? else {
-            return match annotations.protocol {
-                Protocol::Http => native(&spec, &annotations),
-                Protocol::Openwhisk => self.awaited(request, &spec, annotations),
-            };
-        };
+        let found = self.find(request, &spec).await?;
+        if found.is_none() && annotations.protocol == Protocol::Http {
+            return native(&spec, &annotations);
+        }
         mount_points::check(&spec, request.rootfs)?;
+        let Some(mut found) = found else {
+            return self.awaited(request, &spec, annotations);
+        };
         let module = module_to_run(&mut found, annotations.is_library)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
         prototype::check(&module, annotations.is_prototype, engine, &found.origin)

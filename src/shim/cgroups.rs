@@ -74,24 +74,23 @@ fn is_unified() -> bool {
     Path::new(UNIFIED).join("cgroup.controllers").exists()
 }
 
-/// Cgroup directories of process `pid`. Roots, and cgroups that this process is in, too, are not the container's and
-/// are skipped.
+/// Cgroup directories of process `pid`. Roots, cgroups that this process is in, too, and those that others had before
+/// (`shared`) are not the container's and are skipped.
 #[must_use]
-pub fn of_process(pid: i32) -> Vec<PathBuf> {
+pub fn of_process(pid: i32, shared: &[PathBuf]) -> Vec<PathBuf> {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
     let own = parse(&read("/proc/self/cgroup".to_owned()), mounts());
     let mut theirs = parse(&read(format!("/proc/{pid}/cgroup")), mounts());
-    theirs.retain(|directory| !own.contains(directory));
+    theirs.retain(|directory| !own.contains(directory) && !shared.contains(directory));
     theirs
 }
 
-/// Cgroup directories that libcontainer will make for a specification with `path`. A directory that has processes
-/// already is not the container's and is skipped.
+/// Cgroup directories that libcontainer will make for a specification with `path`; and those among them that have
+/// processes already, which are not the container's: its end must not kill them.
 #[must_use]
-pub fn to_be_made(path: &Path) -> Vec<PathBuf> {
-    let mut directories = planned(path, mounts());
-    directories.retain(|directory| processes(std::slice::from_ref(directory)).is_empty());
-    directories
+pub fn to_be_made(path: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let is_free = |directory: &PathBuf| processes(std::slice::from_ref(directory)).is_empty();
+    planned(path, mounts()).into_iter().partition(is_free)
 }
 
 /// The lines about cgroups of `/proc/self/mountinfo`, read once: the file has a line for each container of the node.

@@ -133,8 +133,6 @@ pub fn run(arguments: &[OsString]) -> Result<(), DaemonError> {
     let ready = inherited.1.map_err(taken(READY_FD))?;
     // Its threads are many and do little: in arenas of their own, what they freed would stay.
     arenas::share_one();
-    // Usually the first container follows at once.
-    cgroups::expect_a_move();
     let mut report = Report(Some(fs::File::from(ready)));
     match compose(&arguments, sandbox, directory, listener, &mut report) {
         Ok((runtime, daemon)) => {
@@ -189,6 +187,8 @@ fn compose(
     }
     detach(arguments, &config, group.log())?;
     own_cgroup::enter(&config.shim_cgroup)?;
+    // Usually the first container follows at once.
+    cgroups::expect_a_move();
     if let Err(error) = oom_score::exceed_containerds() {
         tracing::warn!(%error, "the OOM score stays containerd's");
     }
@@ -297,8 +297,13 @@ impl Daemon {
                 _ = self.terminate.recv() => self.explain_signal(),
                 _ = self.interrupt.recv() => self.explain_signal(),
             }
-            if self.tasks.is_empty() && self.close().await? {
-                break;
+            let closed = if self.tasks.is_empty() { self.close().await } else { Ok(false) };
+            match closed {
+                Ok(true) => break,
+                Ok(false) => {}
+                // A task may have come meanwhile.
+                Err(error) if !is_local => tracing::warn!(%error, "the group does not end yet"),
+                Err(error) => return Err(error),
             }
         }
         tracing::info!("ending");

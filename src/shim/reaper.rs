@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use cwasi_sys::children::{Change, next_change};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -98,17 +98,17 @@ impl Reaper {
     /// Reaps all ended children.
     fn reap(&self) {
         loop {
-            let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(pid, code)) => (pid, code),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, SIGNAL_BASE + signal as i32),
-                Ok(WaitStatus::StillAlive) | Err(nix::errno::Errno::ECHILD) => return,
-                Ok(_) | Err(nix::errno::Errno::EINTR) => continue,
-                Err(errno) => {
-                    tracing::error!(%errno, "waitpid failed");
+            let (pid, status) = match next_change() {
+                Ok(Some((pid, Change::Exited(code)))) => (pid, code),
+                Ok(Some((pid, Change::Killed(signal)))) => (pid, SIGNAL_BASE + signal),
+                Ok(Some((_pid, Change::Stopped | Change::Continued))) => continue,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(%error, "waiting for children failed");
                     return;
                 }
             };
-            self.exits().record(pid.as_raw(), Exit { status, at: SystemTime::now() });
+            self.exits().record(pid, Exit { status, at: SystemTime::now() });
         }
     }
 }

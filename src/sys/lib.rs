@@ -21,8 +21,10 @@
 //! - [`random`]: the kernel's random bytes.
 //! - [`reopen`]: non-blocking writes to a pipe that others write to blocking.
 //! - [`pidfd`]: signals without races on process numbers.
+//! - [`children`]: ends, stops and continuations of this process' children.
 
 pub mod arenas;
+pub mod children;
 pub mod clock;
 pub mod counter;
 pub mod device_filter;

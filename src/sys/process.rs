@@ -130,9 +130,7 @@ fn close_range(numbers: Range<RawFd>) -> io::Result<()> {
     if numbers.is_empty() || on_range(&numbers, 0) {
         return Ok(());
     }
-    let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    let open = RawFd::try_from(soft).unwrap_or(RawFd::MAX).min(CLOSE_ONE_BY_ONE_MAX);
-    for number in numbers.start..numbers.end.min(open) {
+    for number in numbers.start..numbers.end.min(end_of_table()?) {
         // SAFETY:
         // - the caller of close_others promised that no owner of it is used again; EBADF is harmless.
         unsafe { libc::close(number) };
@@ -140,13 +138,29 @@ fn close_range(numbers: Range<RawFd>) -> io::Result<()> {
     Ok(())
 }
 
-/// Marks every descriptor from 3 on close-on-exec; false where the kernel cannot.
-#[must_use]
-pub fn close_all_on_exec() -> bool {
-    on_range(&(FIRST_DESCRIPTOR..RawFd::MAX), libc::CLOSE_RANGE_CLOEXEC)
+/// Marks every descriptor from 3 on close-on-exec.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn close_all_on_exec() -> io::Result<()> {
+    if on_range(&(FIRST_DESCRIPTOR..RawFd::MAX), libc::CLOSE_RANGE_CLOEXEC) {
+        return Ok(());
+    }
+    for number in FIRST_DESCRIPTOR..end_of_table()? {
+        // SAFETY:
+        // - nothing is closed now, and EBADF is harmless.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
 }
 
-/// `close_range`; false where the kernel cannot. `numbers` are not empty.
+/// Descriptors have smaller numbers, where the kernel or a seccomp profile lets nobody ask for all at once.
+fn end_of_table() -> io::Result<RawFd> {
+    let (soft, _hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(RawFd::try_from(soft).unwrap_or(RawFd::MAX).min(CLOSE_ONE_BY_ONE_MAX))
+}
+
+/// `close_range`; false where the kernel, or a seccomp profile, refuses. `numbers` are not empty.
 fn on_range(numbers: &Range<RawFd>, flags: libc::c_uint) -> bool {
     let [first, last, flags] =
         [i64::from(numbers.start), i64::from(numbers.end - 1), i64::from(flags)];

@@ -336,7 +336,8 @@ fn a_killed_worker_is_the_running_requests_error_and_is_replaced() {
     assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
     let second = function.workers();
     assert!(second.len() == 1 && second[0] != first);
-    nix::sys::signal::kill(Pid::from_raw(second[0]), Signal::SIGKILL).unwrap();
+    // A real-time signal, which has no name.
+    cwasi_sys::pidfd::PidFd::open(second[0]).unwrap().signal(34).unwrap();
     eventually("a third worker", || {
         let workers = function.workers();
         (workers.len() == 1 && workers[0] != second[0]).then_some(())

@@ -8,7 +8,7 @@ use crate::metrics::snapshot::FunctionKey;
 use crate::network;
 use crate::spans::SpanSource;
 use cwasi_coordinator::selection::Member;
-use cwasi_wire::control::ModeHint;
+use cwasi_wire::control::{FunctionLaunch, ModeHint};
 use cwasi_wire::ids::Identity;
 
 /// What kind of process calls.
@@ -42,6 +42,22 @@ pub struct BrokerPeer {
 }
 
 impl BrokerPeer {
+    /// The function of a sandbox.
+    #[must_use]
+    pub fn of_sandbox(launch: &FunctionLaunch) -> Self {
+        Self {
+            kind: CallerKind::Sandbox,
+            identity: launch.identity.clone(),
+            group: launch.group.clone(),
+            workflow: launch.workflow.clone(),
+            trust: launch.trust.clone(),
+            instance: launch.instance.clone(),
+            mode: launch.mode,
+            max_payload: launch.max_payload,
+            not_embedded: launch.not_embedded.clone(),
+        }
+    }
+
     /// The function in the group's metrics.
     pub(crate) fn function_key(&self) -> FunctionKey {
         FunctionKey {

@@ -82,9 +82,7 @@ impl Executor for NativeExecutor {
 /// What a program of an image finds: no descriptors beside stdio, no blocked or ignored signals.
 fn prepare_exec() -> Result<(), ExecutorError> {
     // libcontainer did this, except for what LISTEN_FDS in the shim's environment names.
-    if !close_all_on_exec() {
-        return Err(ExecutorError::Other("the kernel has no close_range".into()));
-    }
+    close_all_on_exec().map_err(|error| ExecutorError::Execution(error.into()))?;
     reset_signals().map_err(|error| ExecutorError::Execution(error.into()))
 }
 

@@ -5,10 +5,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::errno::Errno;
+use cwasi_sys::children;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// Signals that end a function: what `ctr`, Kubernetes and images use as stop signals.
@@ -25,7 +24,8 @@ pub struct Signals {
 pub enum Ending {
     /// With an exit code.
     Exited(i32),
-    Killed(Signal),
+    /// By the signal with this number.
+    Killed(i32),
 }
 
 impl Ending {
@@ -34,14 +34,14 @@ impl Ending {
     pub const fn code(self) -> i32 {
         match self {
             Self::Exited(code) => code,
-            Self::Killed(signal) => 128 + signal as i32,
+            Self::Killed(signal) => 128 + signal,
         }
     }
 
     /// True when the process' own code raised the signal that ended it.
     #[must_use]
     pub const fn is_crash(self) -> bool {
-        use Signal::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+        use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
         matches!(self, Self::Killed(SIGSEGV | SIGBUS | SIGILL | SIGFPE | SIGABRT))
     }
 
@@ -54,13 +54,14 @@ impl Ending {
         };
         let verb = if self.is_crash() { "crashed with" } else { "was killed by" };
         let hint = match signal {
-            Signal::SIGSEGV | Signal::SIGBUS => ", often a stack overflow",
-            Signal::SIGKILL => ", often for memory",
-            Signal::SIGSYS => ", a system call that the seccomp profile forbids",
-            Signal::SIGABRT => ", the engine gave up",
+            libc::SIGSEGV | libc::SIGBUS => ", often a stack overflow",
+            libc::SIGKILL => ", often for memory",
+            libc::SIGSYS => ", a system call that the seccomp profile forbids",
+            libc::SIGABRT => ", the engine gave up",
             _ => "",
         };
-        format!("{verb} signal {} ({signal}{hint})", signal as i32)
+        let name = Signal::try_from(signal).map_or("a real-time signal", Signal::as_str);
+        format!("{verb} signal {signal} ({name}{hint})")
     }
 }
 
@@ -108,20 +109,15 @@ pub enum Change {
 /// The next change of a child, orphans of the container included; `None` when there is none now.
 #[must_use]
 pub fn next_change() -> Option<(Pid, Change)> {
-    let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::WCONTINUED;
-    loop {
-        let change = match waitpid(None::<Pid>, Some(flags)) {
-            Ok(WaitStatus::Exited(pid, code)) => (pid, Change::Ended(Ending::Exited(code))),
-            Ok(WaitStatus::Signaled(pid, by, _core)) => (pid, Change::Ended(Ending::Killed(by))),
-            Ok(WaitStatus::Stopped(pid, _signal)) => (pid, Change::Stopped),
-            Ok(WaitStatus::Continued(pid)) => (pid, Change::Continued),
-            Ok(WaitStatus::StillAlive) => return None,
-            // Real-time signals have no name in nix; such a child is still reaped and unknown to everyone.
-            Ok(_) | Err(Errno::EINTR | Errno::EINVAL) => continue,
-            Err(_no_children) => return None,
-        };
-        return Some(change);
-    }
+    // An error says that there are no children.
+    let (pid, change) = children::next_change().ok().flatten()?;
+    let change = match change {
+        children::Change::Exited(code) => Change::Ended(Ending::Exited(code)),
+        children::Change::Killed(signal) => Change::Ended(Ending::Killed(signal)),
+        children::Change::Stopped => Change::Stopped,
+        children::Change::Continued => Change::Continued,
+    };
+    Some((Pid::from_raw(pid), change))
 }
 
 #[cfg(test)]
@@ -131,16 +127,17 @@ mod tests {
     #[test]
     fn codes_are_those_of_a_shell() {
         assert_eq!(Ending::Exited(7).code(), 7);
-        assert_eq!(Ending::Killed(Signal::SIGSEGV).code(), 139);
+        assert_eq!(Ending::Killed(libc::SIGSEGV).code(), 139);
+        assert_eq!(Ending::Killed(libc::SIGRTMAX()).code(), 192);
     }
 
     #[test]
     fn only_what_the_code_did_itself_is_a_crash() {
-        let crash = Ending::Killed(Signal::SIGSEGV);
+        let crash = Ending::Killed(libc::SIGSEGV);
         assert!(crash.is_crash());
         assert!(crash.describe().starts_with("crashed with signal 11"));
         assert!(crash.describe().contains("stack overflow"));
-        for killed in [Signal::SIGKILL, Signal::SIGSYS, Signal::SIGTERM].map(Ending::Killed) {
+        for killed in [libc::SIGKILL, libc::SIGSYS, libc::SIGTERM, 34].map(Ending::Killed) {
             assert!(!killed.is_crash());
             assert!(killed.describe().starts_with("was killed by"));
         }

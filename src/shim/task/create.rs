@@ -28,7 +28,7 @@ use cwasi_coordinator::aot::EntryInUse;
 use cwasi_coordinator::bundle::load_spec;
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::{Plan, Progress as _};
-use cwasi_host::broker::{BrokerPeer, CallerKind};
+use cwasi_host::broker::BrokerPeer;
 use cwasi_host::metrics::starts::{StartStages, micros};
 use cwasi_host::state::{self, ContainerRecord, RegisteredAs, container_key};
 use cwasi_sys::seqpacket;
@@ -41,6 +41,8 @@ struct Prepared {
     spec: Spec,
     stdio: Stdio,
     log: BundleLog,
+    /// Cgroups of others, too.
+    shared: Vec<PathBuf>,
     opened: Opened,
 }
 
@@ -144,13 +146,15 @@ impl Tasks {
         let (tasks, asked, mut draft) = (Arc::clone(self), request.clone(), record.clone());
         let reactor = Handle::current();
         // One thread does all that blocks: on a node without a free processor, each change of threads waits for one.
+        let turn = unless_cancelled(&request.id, cancelled.clone(), self.turn_to_plan()).await?;
         let prepared = blocking(&request.id, move || {
             let prepared = tasks.prepare(&reactor, &asked, &mut draft, cancelled);
             Ok((prepared, draft))
         });
         let (prepared, draft) = prepared.await?;
+        drop(turn);
         *record = draft;
-        let Prepared { mut stages, spec, stdio, log, mut opened } = prepared?;
+        let Prepared { mut stages, spec, stdio, log, shared, mut opened } = prepared?;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
         let terminal;
@@ -184,7 +188,7 @@ impl Tasks {
         let (state, mut record) = (self.parts.state.clone(), record.clone());
         let finishing = blocking(&request.id, move || {
             record.pid_started = Stat::of(record.pid).map_or(0, |stat| stat.started);
-            let joined = cgroups::of_process(record.pid);
+            let joined = cgroups::of_process(record.pid, &shared);
             // An init that has ended already is in none.
             if !joined.is_empty() {
                 record.cgroups = joined;
@@ -241,14 +245,15 @@ impl Tasks {
                  the like, to tell them apart"
             ));
         }
-        record.cgroups = match self.parts.sandbox {
+        let shared;
+        (record.cgroups, shared) = match self.parts.sandbox {
             SandboxKind::Container => cgroups::to_be_made(&cgroup),
-            SandboxKind::Process => Vec::new(),
+            SandboxKind::Process => Default::default(),
         };
         let code = provision.plan.code;
         let opened = self.open(provision, streams, relay, record)?;
         stages.planned(began.elapsed(), code);
-        Ok(Prepared { stages, spec, stdio, log: progress.into_log(), opened })
+        Ok(Prepared { stages, spec, stdio, log: progress.into_log(), shared, opened })
     }
 
     /// Mounts the root file system, after writing down that it will be.
@@ -355,21 +360,11 @@ impl Tasks {
         let (Workload::Function(launch), Some((ours, _))) = (workload, broker) else {
             return Ok(None);
         };
-        let peer = BrokerPeer {
-            kind: CallerKind::Sandbox,
-            identity: launch.identity.clone(),
-            group: launch.group.clone(),
-            workflow: launch.workflow.clone(),
-            trust: launch.trust.clone(),
-            instance: launch.instance.clone(),
-            mode: launch.mode,
-            max_payload: launch.max_payload,
-            not_embedded: launch.not_embedded.clone(),
-        };
-        let name = peer.identity.to_string();
-        let readiness = self.parts.broker.serve(ours, peer).map_err(|source| {
-            TaskError::System { id: id.to_owned(), operation: "watching its broker", source }
-        })?;
+        let name = launch.identity.to_string();
+        let readiness =
+            self.parts.broker.serve(ours, BrokerPeer::of_sandbox(launch)).map_err(|source| {
+                TaskError::System { id: id.to_owned(), operation: "watching its broker", source }
+            })?;
         Ok(Some((name, readiness)))
     }
 }

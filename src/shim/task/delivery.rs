@@ -35,6 +35,7 @@ impl Tasks {
     ) -> Result<Plan, TaskError> {
         let (tasks, planned, record) = (Arc::clone(self), Arc::clone(container), record.clone());
         let reactor = Handle::current();
+        let _turn = self.turn_to_plan().await;
         blocking(&container.id, move || {
             let progress = ActionProgress(&planned);
             let id = planned.id.clone();

@@ -1,8 +1,7 @@
 //! `Kill`: a signal to a task's init, to all its processes, or to one of them.
 
 use containerd_shim::api::{Empty, KillRequest};
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use cwasi_sys::pidfd::PidFd;
 
 use super::blocking::blocking;
 use super::container::Status;
@@ -47,8 +46,7 @@ impl Tasks {
                 for pid in others.filter(|pid| all && *pid != own) {
                     // A process that ended since is not found, and new ones get
                     // other numbers long before this one comes round again.
-                    let _ = nix::sys::signal::Signal::try_from(signal)
-                        .map(|signal| kill(Pid::from_raw(pid), signal));
+                    let _gone = PidFd::open(pid).and_then(|it| it.signal(signal));
                 }
                 if frozen {
                     cgroups::thaw(&directories);

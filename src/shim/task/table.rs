@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 
 use super::container::Container;
 use super::error::TaskError;
@@ -19,6 +19,10 @@ use cwasi_config::{CgroupDriver, Engine};
 use cwasi_host::broker::Broker;
 use cwasi_host::state::{GroupDir, StateDir};
 use cwasi_wire::control::{SandboxKind, Verb, VerbReply, VerbRequest};
+
+/// Most plans at a time. Each holds a thread while its module is compiled, which needs another one: half of the blocking
+/// threads that tokio has by default.
+const PLANS_MAX: usize = 256;
 
 /// What the verbs work with; composed by the daemon.
 pub struct Parts {
@@ -89,6 +93,8 @@ pub struct Tasks {
     /// What the verbs work with.
     pub parts: Parts,
     table: Mutex<TaskTable>,
+    /// Plans that may begin.
+    plans: Semaphore,
     end: Notify,
 }
 
@@ -105,10 +111,17 @@ enum TaskEntry {
 }
 
 impl Tasks {
+    /// Waits until one more plan may begin.
+    pub(super) async fn turn_to_plan(&self) -> Option<SemaphorePermit<'_>> {
+        // Never closed.
+        self.plans.acquire().await.ok()
+    }
+
     /// No tasks yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts, table: Mutex::default(), end: Notify::new() }
+        let plans = Semaphore::new(PLANS_MAX);
+        Self { parts, table: Mutex::default(), plans, end: Notify::new() }
     }
 
     /// For a logging program of this container.
