@@ -78,7 +78,7 @@ const SOLE_USERS: [(&str, &[&str]); 12] = [
     ("libseccomp", &["sandbox"]),
     ("redis", &["modes/networked"]),
     ("ring", &["modes/direct"]),
-    ("rustix", &["vm/wasi"]),
+    ("rustix", &["sys", "vm/wasi"]),
     ("simple-dns", &["vm"]),
     ("wasmedge-sdk", &["vm/wasmedge"]),
     ("wasmedge-sys", &["vm/wasmedge"]),
