@@ -67,6 +67,18 @@ fn a_call_waits_until_an_instance_has_started() {
     assert_eq!(executions.lock().unwrap().len(), 1);
 }
 
+#[test]
+fn a_call_does_not_wait_when_its_caller_is_gone() {
+    let redis = Redis::start(RedisVersion::Redis7);
+    let mut controller = Controller::start(&redis);
+    let here = Node::start("here", &target(&redis));
+    let mut worker = here.caller();
+    worker.start(b"payload", PATIENCE * 10);
+    controller.wait_until_waiting(1);
+    drop(worker);
+    controller.wait_until_waiting(0);
+}
+
 /// The deadline is the caller's.
 #[test]
 fn a_call_for_which_no_instance_starts_ends_at_its_deadline() {

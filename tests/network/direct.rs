@@ -204,6 +204,18 @@ fn a_redis_that_hangs_delays_no_call_to_a_known_location() {
     pair.assert_ran(calls);
 }
 
+/// Nobody pings Redis while its answer to SUBSCRIBE is awaited.
+#[test]
+fn a_redis_that_hangs_is_noticed_by_who_begins_to_listen() {
+    let redis = Redis::start(RedisVersion::Redis7);
+    let peer = Peer::start(&target(&redis));
+    kill(Pid::from_raw(redis.pid()), Signal::SIGSTOP).unwrap();
+    let _listener = peer.listen("instance");
+    assert!(peer.link.session_now().is_err(), "the link is down");
+    kill(Pid::from_raw(redis.pid()), Signal::SIGCONT).unwrap();
+    drop(peer.session());
+}
+
 #[test]
 fn a_node_that_dies_under_a_call_leaves_it_unknown() {
     let mut pair = Pair::start();

@@ -161,6 +161,22 @@ fn an_unhandled_message_goes_to_the_dead_letters() {
 }
 
 #[test]
+fn a_delivery_that_reached_no_instance_does_not_count() {
+    let redis = Redis::start(RedisVersion::Redis7);
+    let mut instance = Instance::start(&Executions::default());
+    let node = Node::start("node", &target(&redis));
+    node.serve(&instance);
+    instance.kill();
+    node.emit(b"event", PATIENCE).unwrap();
+    let key = stream_key(&identity("b"));
+    // Of each entry: its id, consumer, idle time and deliveries.
+    wait_for("the delivery to be taken back", || {
+        let pending = redis.cli(&["XPENDING", &key, "cwasi", "-", "+", "1"]);
+        pending.lines().nth(3) == Some("0")
+    });
+}
+
+#[test]
 fn acknowledged_messages_survive_a_killed_server() {
     let args = ["--appendonly", "yes", "--appendfsync", "always"].map(str::to_owned).to_vec();
     let mut redis = Redis::start(Setup { args, ..Setup::from(RedisVersion::Redis7) });

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::answers::WorkerConnection;
@@ -98,9 +99,12 @@ impl Bridge {
     /// Reads requests until the connection ends.
     async fn take_requests(&self) {
         let mut buffer = vec![0; FRAME_MAX];
+        // They end with the connection: their caller has given them up, or is gone.
+        let mut calls = JoinSet::new();
         while let Ok(permit) = Arc::clone(&self.calls).acquire_owned().await {
+            while calls.try_join_next().is_some() {}
             let Some(opened) = self.next(&mut buffer).await else { return };
-            if !self.take(opened, permit) {
+            if !self.take(opened, permit, &mut calls) {
                 return;
             }
         }
@@ -127,6 +131,7 @@ impl Bridge {
         &self,
         opened: Result<ReceivedFrame<Request>, LocalError>,
         permit: OwnedSemaphorePermit,
+        calls: &mut JoinSet<()>,
     ) -> bool {
         let opened = match opened {
             Ok(opened) => opened,
@@ -144,7 +149,7 @@ impl Bridge {
             return true;
         }
         let (network, connection) = (self.network.clone(), Arc::clone(&self.connection));
-        tokio::spawn(async move {
+        calls.spawn(async move {
             let ended = network.call(&connection.caller, &call).await;
             network.inner.answers.send(&connection, call.id, ended, call.deadline);
             drop(permit);

@@ -17,7 +17,7 @@ use super::reply::{CallReply, Failure};
 use super::{Inner, Network};
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::selection::{may_call, refusal};
-use cwasi_modes::causes::Unreached;
+use cwasi_modes::causes::{Break, Unreached};
 use cwasi_modes::{CallError, Overload, Payload};
 use cwasi_networked::RedisSession;
 use cwasi_networked::session::Decision;
@@ -139,7 +139,14 @@ impl Delivery {
             Some(claim) => self.take(session, &claim, cancelled).await?,
         };
         let request = request_of(&self.call, self.reply.deadline);
-        Ok(connection.run(&self.record, &request, payload).await?)
+        tokio::select! {
+            ended = connection.run(&self.record, &request, payload) => Ok(ended?),
+            // The instance forgets the request if no worker has it yet.
+            () = cancelled.wait() => {
+                let (target, cause) = (self.call.target.clone(), Break::Closed);
+                Err(CallError::Broken { target, cause }.into())
+            }
+        }
     }
 
     /// Takes the call's payload, as long as its caller may still send it.

@@ -241,6 +241,10 @@ impl Consumer {
         );
         if !hopeless && (not_run || attempt < ATTEMPTS_MAX) {
             tracing::info!(%function, id, attempt, %error, "a message failed and stays in its stream");
+            if not_run {
+                let node = &self.inner.node;
+                self.reader().uncount(session, node, (id, attempt)).await?;
+            }
             return Ok(());
         }
         tracing::warn!(%function, id, attempt, %error, "a message goes to the dead letters");

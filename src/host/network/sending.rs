@@ -52,12 +52,10 @@ impl TryPayload {
 impl Try<'_> {
     pub(super) async fn run(mut self, mut sending: TryPayload) -> TryOutcome {
         let message = encode(&self.message(sending.announced()));
-        let end = match sending {
+        match sending {
             TryPayload::Inline(_) => self.publish_and_wait(&message).await,
             TryPayload::Chunks(chunks) => self.run_with(&message, *chunks).await,
-        };
-        self.cancel();
-        end
+        }
     }
 
     /// Runs the try while its payload is sent. The callee does not run it before the payload is complete.

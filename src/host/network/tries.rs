@@ -87,6 +87,7 @@ pub(super) struct Try<'a> {
 
 impl Drop for Try<'_> {
     fn drop(&mut self) {
+        self.cancel();
         self.inner.pending.remove(self.id);
     }
 }

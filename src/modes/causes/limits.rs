@@ -110,6 +110,15 @@ pub enum TooLarge {
         /// Bytes of all that wait.
         limit: u64,
     },
+    #[error(
+        "the response of {length} bytes was dropped: {limit} bytes of responses from other hosts may be received at a time; call fewer functions at a time"
+    )]
+    Received {
+        /// Bytes of this one.
+        length: u64,
+        /// Bytes of all that are received.
+        limit: u64,
+    },
     /// Another process says so.
     #[error("{text}")]
     Remote { text: String },

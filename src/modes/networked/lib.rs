@@ -48,6 +48,7 @@ pub mod limits;
 pub mod link;
 pub mod locations;
 pub mod nodes;
+mod ping;
 pub mod quota;
 /// Public for its fuzz target.
 pub mod resp;

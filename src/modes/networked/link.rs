@@ -19,6 +19,7 @@ use super::backoff::Backoff;
 use super::bulk::{BulkPool, Dial};
 use super::error::NetworkError;
 use super::locations;
+use super::ping::{answered, ping};
 use super::session::RedisSession;
 use super::target::client;
 pub use super::target::{LinkError, RedisTarget};
@@ -27,10 +28,6 @@ pub use super::target::{LinkError, RedisTarget};
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 /// Longest time for Redis to answer one command.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How often the connections are pinged.
-const PING_EVERY: Duration = Duration::from_secs(1);
-/// Longest time for the answer to a ping.
-const PING_MAX: Duration = Duration::from_secs(4);
 /// First and longest pause between two attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -354,8 +351,9 @@ impl Keeper {
                     if changed.is_err() {
                         return "it is no longer needed".to_owned();
                     }
-                    if let Err(error) = self.subscribe(&mut sink).await {
-                        return error.to_string();
+                    // Nobody pings meanwhile.
+                    if let Err(reason) = answered(self.subscribe(&mut sink)).await {
+                        return reason;
                     }
                 }
                 reason = &mut pinging => return reason,
@@ -378,23 +376,6 @@ impl Keeper {
             if listener.try_send(bytes.to_vec()).is_err() {
                 tracing::warn!(channel, "message dropped: as many wait as can");
             }
-        }
-    }
-}
-
-/// Pings both connections until one does not answer.
-async fn ping(session: RedisSession, mut sink: PubSubSink) -> String {
-    loop {
-        sleep(PING_EVERY).await;
-        let both = async {
-            session.ping().await?;
-            sink.ping::<redis::Value>().await.map_err(NetworkError::of("PING"))?;
-            Ok::<_, NetworkError>(())
-        };
-        match timeout(PING_MAX, both).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return error.to_string(),
-            Err(_elapsed) => return format!("no answer within {PING_MAX:?}"),
         }
     }
 }

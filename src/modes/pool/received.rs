@@ -144,6 +144,12 @@ impl State {
         if !self.fits(wanted) {
             self.reclaim();
         }
+        // Then nothing is freed in vain.
+        let free = self.readers.values().flat_map(|reader| &reader.free);
+        let free: usize = free.map(ReceivedSegment::len).sum();
+        if (self.bytes - free).saturating_add(wanted) > self.bytes_max {
+            return None;
+        }
         while !self.fits(wanted) {
             self.evict()?;
         }

@@ -211,7 +211,15 @@ impl Incoming<'_> {
             Ok(admitted) => admitted,
             Err(error) => return self.refuse(id, follows, &error).await,
         };
-        let payload = self.payload(&call, &record.instance).await?;
+        let deadline = arrived + wait_of(&call);
+        let direct = self.direct;
+        let Some(room) = direct.requests.take(follows).await else {
+            let error = Overload::Node { node: self.network.inner.node.clone() }.into();
+            return self.refuse(id, follows, &error).await;
+        };
+        let reading = timeout_at(deadline, self.payload(&call, &record.instance));
+        let payload = reading.await.map_err(|_elapsed| ConnectionError::Stalled)??;
+        drop(room);
         if !lock(&self.direct.decisions).accept(id) {
             let cause = Unreached::NotInTime { instance: record.instance.clone() };
             let error = CallError::Unreachable { target: call.target.clone(), cause };
@@ -219,7 +227,6 @@ impl Incoming<'_> {
         }
         self.last = Some(id);
         tracing::debug!(%call, "call accepted");
-        let deadline = arrived + wait_of(&call);
         let ended = self.run(&call, id, (&record, &connection), payload, deadline).await?;
         // Otherwise an answer may still come on it.
         if ended.is_ok() {
@@ -265,13 +272,12 @@ impl Incoming<'_> {
         if payload.follows == 0 {
             return Ok(Payload::Inline(payload.inline.clone()));
         }
-        let slots = self.direct.payloads.clone();
-        let _slot = slots.acquire().await;
         let take = |length| self.direct.segment_for(instance, length);
         Ok(Payload::Segment(read_payload(&mut self.stream, payload.follows, take).await?))
     }
 
-    /// Runs the call in its instance. Fails when its caller has gone, after the call.
+    /// Runs the call in its instance. Fails when its caller has gone: the instance then forgets the request if no worker
+    /// has it yet.
     async fn run(
         &mut self,
         call: &Call,
@@ -284,27 +290,25 @@ impl Incoming<'_> {
         let running = timeout_at(deadline, connection.run(record, &request, payload));
         tokio::pin!(running);
         let accept_at = Instant::now() + ACCEPT_AFTER;
-        let (mut is_said, mut gone) = (false, None);
+        let mut is_said = false;
         loop {
             let mut byte = [0];
             tokio::select! {
                 biased;
                 ended = &mut running => {
                     let timed_out = |_| Err(CallError::Timeout { target: call.target.clone() });
-                    let ended = ended.unwrap_or_else(timed_out);
-                    return gone.map_or(Ok(ended), Err);
+                    return Ok(ended.unwrap_or_else(timed_out));
                 }
                 // Nothing is to come.
-                read = self.stream.read(&mut byte), if gone.is_none() => gone = Some(match read {
+                read = self.stream.read(&mut byte) => return Err(match read {
                     Ok(0) => std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into(),
                     Ok(_) => ConnectionError::Unexpected { what: "a message".to_owned() },
                     Err(error) => error.into(),
                 }),
-                () = sleep_until(accept_at), if !is_said && gone.is_none() => {
+                () = sleep_until(accept_at), if !is_said => {
                     is_said = true;
                     let (kind, none) = (AnswerKind::ANSWER_ACCEPTED, network::Payload::default());
-                    let said = self.answer(id, kind, CallStatus::ANSWERED, none).await;
-                    gone = said.err();
+                    self.answer(id, kind, CallStatus::ANSWERED, none).await?;
                 }
             }
         }

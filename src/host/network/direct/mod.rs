@@ -8,6 +8,7 @@
 mod incoming;
 mod outgoing;
 mod peers;
+mod room;
 mod settings;
 mod taken;
 mod trust;
@@ -15,10 +16,10 @@ mod trust;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{OnceCell, watch};
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::{Inner, Network};
@@ -31,14 +32,13 @@ use cwasi_networked::{NetworkError, locations, nodes};
 use cwasi_sys::clock::monotonic_ns;
 use cwasi_wire::network::{Link, Location, NodeProof};
 pub(super) use outgoing::DirectEnd;
+use room::PayloadRoom;
 pub use settings::{DirectSettings, link_end, link_entry};
 use taken::Taken;
 use trust::KnownNodes;
 
 /// Longest look-up of the node's own address.
 const ADDRESS_MAX: Duration = Duration::from_secs(1);
-/// Most payloads that are taken at a time.
-const PAYLOADS_MAX: usize = 8;
 /// Most bytes of the segments into which payloads are received again and again, for all instances together.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// How often connections that nobody uses are closed.
@@ -60,7 +60,10 @@ pub(super) struct Direct {
     peers: Peers,
     decisions: Mutex<Decisions>,
     nodes: KnownNodes,
-    payloads: Arc<Semaphore>,
+    /// Of calls that come.
+    requests: PayloadRoom,
+    /// Of calls that go.
+    responses: PayloadRoom,
     /// What payloads and responses are received into.
     segments: ReceivePools,
     /// Instances of this daemon.
@@ -93,7 +96,8 @@ impl Direct {
             shim: shim.to_owned(),
             decisions: Mutex::default(),
             nodes: KnownNodes::default(),
-            payloads: Arc::new(Semaphore::new(PAYLOADS_MAX)),
+            requests: PayloadRoom::default(),
+            responses: PayloadRoom::default(),
             segments: ReceivePools::new(SEGMENT_BYTES_MAX),
             served: Mutex::default(),
             link: OnceCell::new(),

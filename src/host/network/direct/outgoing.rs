@@ -14,14 +14,14 @@ use super::super::bridge::BridgeCaller;
 use super::super::outgoing::{CallResponse, OutgoingCall};
 use super::super::tries::{Retry, TryOutcome, call_message, ended};
 use super::super::{Inner, Network};
-use super::Direct;
+use super::{Direct, room};
 use cwasi_direct::connection::{
     ConnectionError, Kind, read_message, read_payload, write_message, write_payload,
 };
 use cwasi_direct::decisions::Decision;
 use cwasi_direct::exchange::{End, Event, Exchange, Next};
 use cwasi_direct::peers::{Lease, Pair, PeerError};
-use cwasi_modes::causes::{Break, Unreached};
+use cwasi_modes::causes::{Break, TooLarge, Unreached};
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
 use cwasi_wire::network::{self, Answer, AnswerKind, Link, Location, TryId, decode, encode};
@@ -96,8 +96,12 @@ impl DirectTry<'_> {
         let Lease { stream, place, made, pair } = lease;
         let (mut reader, mut writer) = tokio::io::split(stream);
         let (end, received) = self.exchange(&mut reader, &mut writer).await;
-        let is_clean = matches!(&received, Some(Received::Refused(_) | Received::Ended(_, Ok(_))))
-            && self.progress.complete.load(Relaxed);
+        let is_clean = match &received {
+            // The callee's shim ends a connection on which the rest of a refused request may follow.
+            Some(Received::Refused(_)) => matches!(self.call.payload, Payload::Inline(_)),
+            Some(Received::Ended(_, Ok(_))) => self.progress.complete.load(Relaxed),
+            _ => false,
+        };
         if is_clean {
             let stream = reader.unsplit(writer);
             self.direct.peers.put_back(self.link, Lease { stream, place, made, pair });
@@ -252,6 +256,10 @@ impl DirectTry<'_> {
             let error = CallError::too_large(&what, length, max);
             return Ok(Received::Ended(answer, Err(error)));
         }
+        let Some(_room) = self.direct.responses.take(payload.follows).await else {
+            let error = TooLarge::Received { length, limit: room::BYTES_MAX };
+            return Ok(Received::Ended(answer, Err(error.into())));
+        };
         let payload = if payload.follows > 0 {
             let take = |length| self.direct.segment_for(&self.caller.instance, length);
             Payload::Segment(read_payload(from, payload.follows, take).await?)

@@ -180,6 +180,23 @@ impl StreamReader {
         session.run::<Vec<String>>("XCLAIM", &cmd).await.map(drop)
     }
 
+    /// Takes a delivery back that reached no instance: it does not count, and the entry is delivered again after the
+    /// usual pause.
+    ///
+    /// # Errors
+    /// When Redis does not take it.
+    pub async fn uncount(
+        &self,
+        session: &RedisSession,
+        consumer: &str,
+        (id, deliveries): (&str, u64),
+    ) -> Result<(), NetworkError> {
+        let mut cmd = redis::cmd("XCLAIM");
+        cmd.arg(&self.key).arg(&self.group).arg(consumer).arg(0).arg(id);
+        cmd.arg("RETRYCOUNT").arg(deliveries.saturating_sub(1)).arg("JUSTID");
+        session.run::<Vec<String>>("XCLAIM", &cmd).await.map(drop)
+    }
+
     /// How often an entry was delivered; 0 when it is not pending.
     ///
     /// # Errors
