@@ -1,5 +1,7 @@
 //! Connections to the shims of other hosts: made when a call needs one, kept for the next call.
 
+mod avoided;
+
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
@@ -13,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::client::TlsStream;
 
+use self::avoided::{ADDRESS_AVOIDED, Avoided};
 use super::connection::{Kind, read_message};
 use super::tls::{ANY_SHIM, HANDSHAKE_MAX, Mismatch, Tls};
 use cwasi_wire::network::Link;
@@ -31,11 +34,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// How long a port may refuse connections: another shim of the node takes it over.
 const TAKE_OVER_MAX: Duration = Duration::from_millis(500);
 const TAKE_OVER_PAUSE: Duration = Duration::from_millis(5);
-/// How long an address that does not answer is left alone, and a shim behind one that does.
-const ADDRESS_AVOIDED: Duration = Duration::from_secs(10);
+/// How long a shim that does not answer is left alone if its address does.
 const SHIM_AVOIDED: Duration = Duration::from_secs(1);
-/// How long it is remembered beyond that, so that the log says once that it does not answer.
-const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// A silent connection is probed after so many seconds, so often, and is broken when nothing comes back.
 const PROBE_SECONDS: u32 = 1;
 const PROBES: u32 = 3;
@@ -115,19 +115,12 @@ impl Default for Peer {
     }
 }
 
-/// An address, or a shim, that did not answer.
-#[derive(Clone, Debug)]
-struct Avoided {
-    until: Instant,
-    error: PeerError,
-}
-
 /// Connections to other shims.
 #[derive(Debug)]
 pub struct Peers {
     tls: Tls,
     shims: Mutex<HashMap<String, Peer>>,
-    avoided: Mutex<HashMap<String, Avoided>>,
+    avoided: Avoided,
 }
 
 /// A shim's name among all: [`ANY_SHIM`] is one of each node.
@@ -143,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Peers {
     #[must_use]
     pub fn new(tls: Tls) -> Self {
-        Self { tls, shims: Mutex::default(), avoided: Mutex::default() }
+        Self { tls, shims: Mutex::default(), avoided: Avoided::default() }
     }
 
     /// Why this shim is left alone now, if it is.
@@ -152,10 +145,7 @@ impl Peers {
         if let Err(error) = self.check(link) {
             return Some(error);
         }
-        let avoided = lock(&self.avoided);
-        let names = [link.address.clone(), name(link)];
-        let found = names.iter().filter_map(|it| avoided.get(it));
-        found.filter(|it| it.until > Instant::now()).map(|it| it.error.clone()).next()
+        self.avoided.reason(&[link.address.clone(), name(link)])
     }
 
     /// Checks that this node and the other one prove themselves in the same way.
@@ -190,7 +180,7 @@ impl Peers {
         waits: bool,
     ) -> Result<Lease, PeerError> {
         if let Err(error) = self.check(link) {
-            self.avoid(&name(link), &error, SHIM_AVOIDED);
+            self.avoided.add(&name(link), &error, SHIM_AVOIDED);
             return Err(error);
         }
         let busy = || PeerError::Busy { address: link.address.clone() };
@@ -253,8 +243,7 @@ impl Peers {
             peer.idle.retain(|connection| connection.is_usable(number));
             !peer.idle.is_empty() || peer.places.available_permits() < CONNECTIONS_MAX
         });
-        let now = Instant::now();
-        lock(&self.avoided).retain(|_whom, avoided| avoided.until + REMEMBERED_FOR > now);
+        self.avoided.sweep();
     }
 
     async fn connect(
@@ -276,17 +265,14 @@ impl Peers {
         let stream = match timeout_at(deadline, dial(address)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                let (address, reason) = (address.clone(), error.to_string());
-                let error = match error.kind() {
-                    ErrorKind::ConnectionRefused => PeerError::Closed { address, reason },
-                    _ => PeerError::Address { address, reason },
-                };
+                let error = unanswered(address, &error);
                 if !asks || !matches!(error, PeerError::Closed { .. }) {
-                    self.avoid(&link.address, &error, ADDRESS_AVOIDED);
+                    self.avoided.add(address, &error, ADDRESS_AVOIDED);
                 }
                 return Err(error);
             }
             Err(_elapsed) => {
+                self.avoided.probe(address);
                 let reason = "the deadline came first".to_owned();
                 return Err(PeerError::Address { address: address.clone(), reason });
             }
@@ -299,7 +285,7 @@ impl Peers {
             }
             Ok(Err(reason)) => {
                 let error = failed(reason);
-                self.avoid(&name(link), &error, SHIM_AVOIDED);
+                self.avoided.add(&name(link), &error, SHIM_AVOIDED);
                 Err(error)
             }
             Err(_elapsed) => Err(failed("the deadline came first".to_owned())),
@@ -327,25 +313,23 @@ impl Peers {
         if let Some(peer) = lock(&self.shims).get_mut(&name(link)) {
             peer.idle.clear();
         }
-        self.avoid(&name(link), &error, ADDRESS_AVOIDED);
+        self.avoided.add(&name(link), &error, ADDRESS_AVOIDED);
         error
-    }
-
-    fn avoid(&self, whom: &str, error: &PeerError, time: Duration) {
-        let avoided = Avoided { until: Instant::now() + time, error: error.clone() };
-        let before = lock(&self.avoided).insert(whom.to_owned(), avoided);
-        if before.is_none() {
-            tracing::warn!(%error, "no direct connection; calls go over Redis if they can");
-        }
     }
 
     /// A shim that did not answer does so again.
     fn answers(&self, link: &Link) {
-        let mut avoided = lock(&self.avoided);
-        let names = [link.address.clone(), name(link)];
-        if names.map(|it| avoided.remove(&it).is_some()).contains(&true) {
+        if self.avoided.remove(&[link.address.clone(), name(link)]) {
             tracing::info!(address = link.address, "direct connections again");
         }
+    }
+}
+
+fn unanswered(address: &str, error: &io::Error) -> PeerError {
+    let (address, reason) = (address.to_owned(), error.to_string());
+    match error.kind() {
+        ErrorKind::ConnectionRefused => PeerError::Closed { address, reason },
+        _ => PeerError::Address { address, reason },
     }
 }
 
