@@ -16,7 +16,7 @@ CHART=$CHECKOUT/deploy/helm/cwasi
 CASES=$CHECKOUT/tests/chart
 NAMESPACE=cwasi-system
 # The oldest Kubernetes that the chart takes; without a cluster, Helm does not know any.
-KUBERNETES=1.29.0
+KUBERNETES=1.30.0
 MADE="# Made from deploy/helm/cwasi by \`make manifests\`: change the chart."
 # The definition is crd.yaml: `cwasi-operator crd` prints it, and the chart has a link to it.
 TEMPLATE=(template cwasi "$CHART" --kube-version "$KUBERNETES" --namespace "$NAMESPACE")

@@ -9,7 +9,8 @@
 //! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
 //! - [`controller`]: when Workflows are reconciled; [`reconcile`]: once, with its [`context`]; [`apply`]: writes and
 //!   deletes objects; [`publish`]: a part of the status; [`endpoints`]: metrics and probes.
-//! - [`scaler`]: the calls of functions that are started on demand, for KEDA.
+//! - [`scaler`]: the calls of functions that are started on demand, for KEDA. [`leader`]: whether the Lease is still
+//!   this process'.
 //!
 //! Invariant: the operator keeps nothing but the last minutes' counters, and a copy of what the API has. Objects follow
 //! from the Workflow, its status included, and from what the cluster has.
@@ -22,6 +23,7 @@ pub mod controller;
 pub mod crd;
 pub mod edges;
 pub mod endpoints;
+pub mod leader;
 pub mod objects;
 pub mod observe;
 pub mod placement;

@@ -13,6 +13,7 @@ use cwasi_operator::context::{Context, Written};
 use cwasi_operator::controller::Controller;
 use cwasi_operator::edges::Edges;
 use cwasi_operator::endpoints::{self, Metrics};
+use cwasi_operator::leader;
 use cwasi_operator::objects::names;
 use cwasi_operator::resource::Workflow;
 use cwasi_operator::scaler::Scaler;
@@ -146,9 +147,13 @@ async fn work(
     leads.wait_for(|leads| *leads).await.context("the Lease ended")?;
     info!(identity = arguments.identity, "is the leader");
     metrics.lead();
+    let valid = Duration::from_secs(LEASE_SECONDS);
     tokio::select! {
         // Another process may be the leader now: this one begins anew.
         _lost = leads.wait_for(|leads| !*leads) => bail!("the Lease was lost"),
+        () = leader::expired(client.clone(), &arguments.lease, &arguments.identity, valid) => {
+            bail!("the Lease {} was not renewed for {LEASE_SECONDS} s", arguments.lease)
+        }
         () = control(arguments, client, metrics, on_demand) => Ok(()),
     }
 }

@@ -22,8 +22,16 @@ pub struct Observed {
     pub pods: Vec<Pod>,
     pub scaled_objects: Vec<DynamicObject>,
     pub http_routes: Vec<DynamicObject>,
-    /// All of its objects: kind and name.
-    pub objects: Vec<(ApiResource, String)>,
+    /// All of its objects.
+    pub objects: Vec<Owned>,
+}
+
+/// An object that a Workflow controls.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    pub resource: ApiResource,
+    pub name: String,
+    pub uid: Option<String>,
 }
 
 impl Observed {
@@ -39,7 +47,8 @@ impl Observed {
             if !is_controlled(&object, uid) {
                 continue;
             }
-            all.objects.push((kind.clone(), object.name_any()));
+            let (resource, name) = (kind.clone(), object.name_any());
+            all.objects.push(Owned { resource, name, uid: object.uid() });
             match kind.kind.as_str() {
                 "Deployment" => all.deployments.extend(parsed(&object)),
                 "StatefulSet" => all.stateful_sets.extend(parsed(&object)),
@@ -58,7 +67,7 @@ impl Observed {
     pub fn has(&self, object: &Object) -> bool {
         self.objects
             .iter()
-            .any(|(resource, name)| resource.kind == object.resource.kind && *name == object.name)
+            .any(|it| it.resource.kind == object.resource.kind && it.name == object.name)
     }
 
     #[must_use]

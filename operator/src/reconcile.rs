@@ -86,8 +86,9 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
                 scaler: context.scaler.clone(),
             };
             let wanted = objects::build(&plan, &facilities);
+            let what = (&plan, &facilities);
             let refused =
-                apply::all(workflow, context, &plan, &wanted, &observed).await.map_err(failed)?;
+                apply::all(workflow, context, what, &wanted, &observed).await.map_err(failed)?;
             apply::prune(context, &namespace, &wanted, &observed).await.map_err(failed)?;
             let observed = observe();
             let is_waiting = !refused.is_empty() || observed.has_unanswered_route();

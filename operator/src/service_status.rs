@@ -7,7 +7,7 @@ use crate::observe::Observed;
 use crate::plan::{Plan, PlannedService};
 use crate::resource::FunctionStatus;
 use crate::workload_status::{
-    Trouble, deployment_trouble, digest, is_ready, pod_trouble, replicas,
+    Trouble, deployment_trouble, is_ready, newest_digest, pod_trouble, replicas,
 };
 
 /// The status of a service that has a pod of its own.
@@ -23,7 +23,7 @@ pub(crate) fn service(
     let status = FunctionStatus {
         name: name.clone(),
         image: image.clone(),
-        image_digest: observed.pods_of_service(name).find_map(|pod| digest(pod, name)),
+        image_digest: newest_digest(observed.pods_of_service(name), name),
         workload,
         replicas: 1,
         ready_replicas,

@@ -114,8 +114,16 @@ pub(crate) fn pod_trouble(pod: &Pod, function: &str, where_it_runs: &str) -> Opt
     Some(Trouble::new(reason, text))
 }
 
-/// Digest of the image that a container of the pod runs.
-pub(crate) fn digest(pod: &Pod, container: &str) -> Option<String> {
+/// Digest of the image that a container runs, in the newest pod that has it.
+pub(crate) fn newest_digest<'a>(
+    pods: impl Iterator<Item = &'a Pod>,
+    container: &str,
+) -> Option<String> {
+    let digests = pods.filter_map(|pod| Some((pod.creation_timestamp(), digest(pod, container)?)));
+    digests.max().map(|(_, digest)| digest)
+}
+
+fn digest(pod: &Pod, container: &str) -> Option<String> {
     let status = pod.status.as_ref()?;
     let all = [&status.init_container_statuses, &status.container_statuses];
     let mut containers = all.into_iter().flatten().flatten();

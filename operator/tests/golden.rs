@@ -38,6 +38,7 @@ fn objects_are_the_golden_files() {
         "gateway",
         "services",
         "services-pod",
+        "host-network",
     ] {
         let text = fs::read_to_string(folder().join(format!("{name}.yaml"))).unwrap();
         let plan = Plan::read(&read(&text)).unwrap();
@@ -188,6 +189,32 @@ fn one_pod_has_one_schedule_and_no_autoscaler() {
 }
 
 #[test]
+fn containers_of_one_pod_share_names_and_a_network() {
+    let said = faults(
+        r#"
+  placement: {policy: pod}
+  services:
+    a-3: {image: "s:1", port: 8081}
+  functions:
+    a: {image: "i:1", role: secondary, replicas: 3}
+    a-2: {image: "i:1", role: secondary, http: 8080}
+    b: {image: "i:1", role: secondary, http: 8080, replicas: 2}
+    c: {image: "i:1", role: secondary, http: 8081, hostNetwork: true, uses: [a-3]}
+"#,
+    );
+    for part in [
+        "spec.functions.a: spec.services.a-3 has a container `a-3`, too",
+        "spec.functions.a-2: spec.functions.a has a container `a-2`, too",
+        "spec.functions.b: spec.functions.a-2 has the port 8080, too",
+        "spec.functions.c: spec.services.a-3 has the port 8081, too",
+        "spec.functions.b.replicas: placement.policy pod has one network for all, and only one of 2 containers",
+        "spec.functions.c.hostNetwork: placement.policy pod has one network for all, and spec.functions.a does not",
+    ] {
+        assert!(said.contains(part), "{part} is missing in:\n{said}");
+    }
+}
+
+#[test]
 fn others_decide_the_number_of_pods_of_secondaries_that_have_no_number() {
     let said = |policy: &str| {
         let text = format!(
@@ -233,7 +260,7 @@ fn a_service_has_a_place_of_its_own() {
     );
     for part in [
         "spec.services.db.storage: placement.policy pod has one pod for all, which keeps nothing: use policy node",
-        "service queue: service db has the port 5432 in the network that both share",
+        "spec.services.queue: spec.services.db has the port 5432, too, and placement.policy pod has one network for all",
         "spec.services.queue.podTemplate.spec has the unknown field `container`",
         "w-a-name-that-is-rather-long-for-an-object-of-kubernetes is longer than 52 bytes",
     ] {

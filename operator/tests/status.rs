@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use cwasi_operator::apply::Refused;
 use cwasi_operator::conditions::{Trouble, View, of_faults, of_plan};
 use cwasi_operator::objects::Facilities;
 use cwasi_operator::observe::Observed;
@@ -56,7 +57,7 @@ fn status(observed: &Observed) -> WorkflowStatus {
 }
 
 /// A cluster without KEDA.
-fn view(observed: &Observed, refused: Vec<Trouble>) -> View<'_> {
+fn view(observed: &Observed, refused: Vec<Refused>) -> View<'_> {
     const NONE: Facilities = Facilities { has_keda: false, has_gateway_api: false, scaler: None };
     View { observed, facilities: &NONE, refused }
 }
@@ -191,16 +192,33 @@ fn each_trouble_names_the_function_and_the_remedy() {
     );
 }
 
+fn refused(object: &str) -> Vec<Refused> {
+    let trouble = Trouble::new("Refused", format!("{object}: it is forbidden"));
+    vec![Refused { object: object.to_owned(), trouble }]
+}
+
 #[test]
 fn what_the_api_refuses_is_a_trouble_beside_functions_that_run() {
-    let refused = vec![Trouble::new("Refused", "Ingress/hello-greeter: bad host")];
     let observed = observed(&running(), &json!({ "succeeded": 1 }), &[]);
-    let status = of_plan(&plan(), view(&observed, refused), &WorkflowStatus::default(), 7);
+    let view = view(&observed, refused("Ingress/hello-greeter"));
+    let status = of_plan(&plan(), view, &WorkflowStatus::default(), 7);
     assert_eq!(condition(&status, "Ready").0, "True");
     assert_eq!(
         condition(&status, "Degraded"),
-        ("True", "Refused", "Ingress/hello-greeter: bad host")
+        ("True", "Refused", "Ingress/hello-greeter: it is forbidden")
     );
+}
+
+/// Its pods run, and have the template before.
+#[test]
+fn a_function_whose_workload_the_api_refuses_is_not_ready() {
+    let observed = observed(&running(), &json!({ "succeeded": 1 }), &[]);
+    let view = view(&observed, refused("Deployment/hello-greeter"));
+    let status = of_plan(&plan(), view, &WorkflowStatus::default(), 7);
+    let message = "Deployment/hello-greeter: it is forbidden";
+    assert_eq!(condition(&status, "Ready"), ("False", "Refused", message));
+    assert_eq!(status.ready_functions, "1/2");
+    assert_eq!(condition(&status, "Progressing").2, "not ready: greeter (0 of 1)");
 }
 
 /// Nothing was changed, so what is said about functions stays; conditions keep the time since which they hold.

@@ -205,8 +205,7 @@ impl Workflow {
     }
 
     /// Ports that two containers of one network have, where services are started beside functions.
-    #[must_use]
-    pub fn port_problems(&self) -> Vec<Problem> {
+    fn port_problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         // By network: the node's or the shared one, and which node.
         let mut taken: BTreeMap<(bool, Option<&str>, u16), String> = BTreeMap::new();

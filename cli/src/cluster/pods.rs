@@ -46,8 +46,9 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
 /// True if a container of this name is `function` or its replica in one pod: `NAME-2`.
 #[must_use]
 pub fn is_of(container: &str, function: &str) -> bool {
-    let rest = container.strip_prefix(function).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
-    rest.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    let Some(rest) = container.strip_prefix(function) else { return false };
+    let number = rest.strip_prefix('-').unwrap_or_default();
+    rest.is_empty() || number.parse::<u32>().is_ok()
 }
 
 /// True for a pod of a Workflow that runs the function, by its label or its container.
@@ -220,6 +221,9 @@ mod tests {
         let whole = pod(&none, &json!({ names::WORKFLOW: "w" }));
         assert!(runs(&whole, "w", "front") && runs(&whole, "w", "greeter"));
         assert!(!runs(&whole, "w", "gree") && !runs(&whole, "v", "front"));
-        assert!(!is_of("greeter-b", "greeter") && is_of("greeter", "greeter"));
+        let of = ["greeter", "greeter-2", "greeter-10"];
+        assert!(of.into_iter().all(|it| is_of(it, "greeter")));
+        let others = ["greeter-b", "greeter2", "greeter-", "greeter-2b", "greet"];
+        assert!(!others.into_iter().any(|it| is_of(it, "greeter")));
     }
 }

@@ -10,6 +10,8 @@ pub const FUNCTION: &str = "cwasi.dev/function";
 pub const SERVICE: &str = "cwasi.dev/service";
 /// Field manager of server-side apply.
 pub const MANAGER: &str = "cwasi-operator";
+/// Field manager of the numbers of pods that the operator sets once and leaves to others.
+pub const REPLICAS_MANAGER: &str = "cwasi-operator-replicas";
 /// Field manager of what the status says about edges.
 pub const EDGES_MANAGER: &str = "cwasi-operator-edges";
 /// Annotation of a workload: for which state of its function it was decided where its pods are (`crate::placement`).

@@ -1,8 +1,9 @@
-//! Kubernetes' API in memory, for tests: it lists by label, stores what is applied, deletes with all that belongs to
-//! it, serves logs and exec, and refuses what a test says. As a client of this process, or by HTTP.
+//! Kubernetes' API in memory, for tests: it lists by label, applies for several managers, deletes with all that belongs
+//! to it, serves logs and exec, and refuses what a test says. As a client of this process, or by HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod applied;
 mod exec;
 mod http_server;
 
@@ -15,6 +16,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use applied::Applied;
 pub use exec::{Executed, Ran};
 
 /// A cluster's API; clones share it.
@@ -27,6 +29,8 @@ pub struct FakeApi {
 struct State {
     /// By path.
     objects: BTreeMap<String, Value>,
+    /// By path.
+    applied: BTreeMap<String, Applied>,
     /// By path of the pod, and container.
     logs: BTreeMap<(String, String), String>,
     refused: BTreeMap<String, String>,
@@ -165,14 +169,8 @@ impl State {
                 let found = self.objects.get(path);
                 found.map_or_else(missing, |it| Answer::Json(StatusCode::OK, it.clone()))
             }
-            Method::PATCH => self.apply(path, body),
-            Method::DELETE => match self.objects.remove(path) {
-                Some(object) => {
-                    self.collect_garbage(&object);
-                    Answer::Json(StatusCode::OK, object)
-                }
-                None => missing(),
-            },
+            Method::PATCH => self.apply(path, &query(uri, "fieldManager"), body),
+            Method::DELETE => self.delete(path, &body["preconditions"]["uid"]),
             // Events.
             _ => Answer::Json(StatusCode::CREATED, body),
         }
@@ -240,8 +238,19 @@ impl State {
         json!(self.version.to_string())
     }
 
-    /// What is applied replaces what was there, but for the status, which is a resource of its own.
-    fn apply(&mut self, path: &str, mut body: Value) -> Answer {
+    fn delete(&mut self, path: &str, uid: &Value) -> Answer {
+        let Some(object) = self.objects.get(path) else { return missing() };
+        if !uid.is_null() && *uid != object["metadata"]["uid"] {
+            return error(StatusCode::CONFLICT, "Precondition failed: UID");
+        }
+        self.applied.remove(path);
+        let object = self.objects.remove(path).unwrap();
+        self.collect_garbage(&object);
+        Answer::Json(StatusCode::OK, object)
+    }
+
+    /// The status is a resource of its own.
+    fn apply(&mut self, path: &str, manager: &str, mut body: Value) -> Answer {
         if let Some(message) = self.refused.get(path) {
             return error(StatusCode::FORBIDDEN, message);
         }
@@ -251,14 +260,22 @@ impl State {
             return Answer::Json(StatusCode::OK, object.clone());
         }
         let before = self.objects.get(path).cloned().unwrap_or_default();
-        body["status"] = before["status"].clone();
-        body["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-        // What changes nothing leaves the version as it is.
-        if body != before {
-            body["metadata"]["resourceVersion"] = self.next_version();
+        let version = body["metadata"]["resourceVersion"].take();
+        if !version.is_null() && version != before["metadata"]["resourceVersion"] {
+            return error(StatusCode::CONFLICT, "the object has been modified");
         }
-        self.objects.insert(path.to_owned(), body.clone());
-        Answer::Json(StatusCode::OK, body)
+        body["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        let mut object = before.clone();
+        self.applied.entry(path.to_owned()).or_default().apply(&mut object, manager, body);
+        // What changes nothing leaves the version as it is.
+        if object != before {
+            object["metadata"]["resourceVersion"] = self.next_version();
+        }
+        if before.is_null() {
+            object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+        }
+        self.objects.insert(path.to_owned(), object.clone());
+        Answer::Json(StatusCode::OK, object)
     }
 }
 
@@ -301,6 +318,7 @@ fn error(status: StatusCode, message: &str) -> Answer {
         StatusCode::NOT_FOUND => "NotFound",
         StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::CONFLICT => "Conflict",
         _ => "BadRequest",
     };
     let text = json!({

@@ -105,12 +105,6 @@ impl Cache {
         index.is_some_and(|index| self.lock().kinds[index] == KindState::Listed)
     }
 
-    /// True until a kind was listed, or found to be missing.
-    #[must_use]
-    pub fn is_unknown(&self, kind: usize) -> bool {
-        self.lock().kinds[kind] == KindState::Unknown
-    }
-
     /// Takes an event of the watch of a kind.
     pub fn handle(&self, kind: usize, event: Event<DynamicObject>) -> Touched {
         let mut state = self.lock();
@@ -145,14 +139,14 @@ impl Cache {
         changed(before, KindState::Missing, Vec::new())
     }
 
-    /// Takes what the API answered when an object was applied; `digest`: of what was applied.
-    pub fn put(&self, object: &Object, answer: DynamicObject, digest: String) {
+    /// Takes what the API answered when an object was applied; `digest`: of what was applied, if it was all of it.
+    pub fn put(&self, object: &Object, answer: DynamicObject, digest: Option<String>) {
         let Some(kind) = self.kinds.iter().position(|it| *it == object.resource) else { return };
         let mut state = self.lock();
         let key = (kind, answer.namespace().unwrap_or_default(), answer.name_any());
         self.set(&mut state, kind, answer);
         if let Some(entry) = state.objects.get_mut(&key) {
-            entry.applied = Some(digest);
+            entry.applied = digest;
         }
     }
 
@@ -348,7 +342,7 @@ mod tests {
         };
         let is_current = |digest: &str| cache.is_current(&wanted, "n", &body, digest);
         assert!(!is_current("x"));
-        cache.put(&wanted, object("d", "a", "1"), "x".to_owned());
+        cache.put(&wanted, object("d", "a", "1"), Some("x".to_owned()));
         // The watch shows the same.
         cache.handle(DEPLOYMENT, Event::Apply(object("d", "a", "1")));
         assert_eq!((is_current("x"), is_current("y")), (true, false));

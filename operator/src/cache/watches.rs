@@ -94,7 +94,7 @@ impl Watch {
         match status.code {
             404 => Some("the cluster does not have it"),
             // A right that is taken away removes no object.
-            403 if self.cache.is_unknown(self.index) => Some("the operator may not list it"),
+            403 if !self.cache.has_kind(&self.kind) => Some("the operator may not list it"),
             _ => None,
         }
     }

@@ -14,14 +14,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
+use crate::apply::Refused;
 use crate::objects::{Facilities, names};
 use crate::observe::Observed;
 use crate::plan::{Plan, PlannedFunction};
 use crate::resource::{FunctionStatus, WorkflowStatus};
 use crate::service_status::{service, sidecar};
 use crate::workload_status::{
-    WITH_RUNTIME, deployment_trouble, digest, is_ready, job_is_ready, job_trouble, pod_trouble,
-    replicas,
+    WITH_RUNTIME, deployment_trouble, is_ready, job_is_ready, job_trouble, newest_digest,
+    pod_trouble, replicas,
 };
 
 pub use crate::workload_status::Trouble;
@@ -82,7 +83,18 @@ pub struct View<'a> {
     pub observed: &'a Observed,
     pub facilities: &'a Facilities,
     /// What the API did not take.
-    pub refused: Vec<Trouble>,
+    pub refused: Vec<Refused>,
+}
+
+impl View<'_> {
+    /// The status of a function or service whose workload the API did not take as it is now: no pod has the newest
+    /// template.
+    fn checked(&self, mut status: FunctionStatus) -> FunctionStatus {
+        if self.refused.iter().any(|it| it.object == status.workload) {
+            (status.replicas, status.ready_replicas) = (status.replicas.max(1), 0);
+        }
+        status
+    }
 }
 
 /// The status of a Workflow whose objects were applied.
@@ -94,16 +106,17 @@ pub fn of_plan(
     generation: i64,
 ) -> WorkflowStatus {
     let observed = view.observed;
-    let mut troubles = view.refused.clone();
+    let mut troubles: Vec<_> = view.refused.iter().map(|it| it.trouble.clone()).collect();
     troubles.extend(routes::troubles(plan, &view));
     let running = plan.functions.iter().filter(|it| it.function.role != Role::Library);
-    let functions: Vec<_> =
-        running.map(|planned| function(plan, planned, observed, &mut troubles)).collect();
+    let functions: Vec<_> = running
+        .map(|planned| view.checked(function(plan, planned, &view, &mut troubles)))
+        .collect();
     let services = plan.services.iter();
     let services: Vec<_> = services
         .map(|planned| match plan.placement {
             Placement::Pod => sidecar(planned, functions.first()),
-            _ => service(plan, planned, observed, &mut troubles),
+            _ => view.checked(service(plan, planned, observed, &mut troubles)),
         })
         .collect();
     let ready = functions.iter().filter(|it| is_ready(it)).count();
@@ -175,10 +188,10 @@ fn shortened(text: &str) -> String {
 fn function(
     plan: &Plan,
     planned: &PlannedFunction,
-    observed: &Observed,
+    view: &View<'_>,
     troubles: &mut Vec<Trouble>,
 ) -> FunctionStatus {
-    let function = &planned.function;
+    let (function, observed) = (&planned.function, view.observed);
     let own = (plan.placement != Placement::Pod).then_some(function.name.as_str());
     let (revision, first) = match own {
         Some(_) => (&planned.revision, planned),
@@ -189,7 +202,7 @@ fn function(
     let mut status = FunctionStatus {
         name: function.name.clone(),
         image: planned.image.clone(),
-        image_digest: observed.pods_of(own).find_map(|pod| digest(pod, &function.name)),
+        image_digest: newest_digest(observed.pods_of(own), &function.name),
         replicas: 1,
         ..FunctionStatus::default()
     };
@@ -215,6 +228,9 @@ fn function(
             if let Some(deployment) = observed.deployment(&object) {
                 status.workload = format!("Deployment/{object}");
                 (status.replicas, status.ready_replicas) = replicas(deployment);
+                // Until its autoscaler has made them.
+                let fewest = own.map_or(1, |_| planned.fewest_pods(view.facilities));
+                status.replicas = status.replicas.max(i32::try_from(fewest).unwrap_or(i32::MAX));
                 troubles.extend(deployment_trouble(deployment, &function.name));
             }
         }

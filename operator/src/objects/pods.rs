@@ -53,7 +53,7 @@ pub fn of_workflow(plan: &Plan, restart_policy: Option<&str>) -> PodTemplateSpec
     pod.init_containers.extend(plan.services.iter().map(services::sidecar));
     let has_primaries = plan.primaries().next().is_some();
     for planned in plan.secondaries() {
-        for name in container_names(planned) {
+        for name in planned.container_names() {
             let mut container = container(planned, &name);
             pod.annotate(planned, &name);
             if has_primaries {
@@ -90,7 +90,7 @@ fn drain(template: &mut PodTemplateSpec, functions: &[&PlannedFunction]) {
         return;
     }
     let with_port = functions.iter().filter(|it| it.function.cluster.http_port.is_some());
-    let names: Vec<_> = with_port.flat_map(|it| container_names(it)).collect();
+    let names: Vec<_> = with_port.flat_map(|it| it.container_names()).collect();
     let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
     for container in containers.filter(|it| names.contains(&it.name)) {
         let sleep = || LifecycleHandler {
@@ -99,13 +99,6 @@ fn drain(template: &mut PodTemplateSpec, functions: &[&PlannedFunction]) {
         };
         container.lifecycle.get_or_insert_default().pre_stop.get_or_insert_with(sleep);
     }
-}
-
-/// Names of a function's containers in the one pod.
-fn container_names(planned: &PlannedFunction) -> Vec<String> {
-    let name = &planned.function.name;
-    let further = (2..=planned.function.replicas).map(|number| format!("{name}-{number}"));
-    std::iter::once(name.clone()).chain(further).collect()
 }
 
 /// A function's own template in the one pod: what it says of the function's container is said of each replica, where
@@ -118,7 +111,7 @@ fn template_in_one_pod(planned: &PlannedFunction, is_sidecar: bool) -> PodTempla
         .partition(|container| container.name == planned.function.name);
     spec.containers = others;
     let own: Vec<Container> = own;
-    for name in container_names(planned) {
+    for name in planned.container_names() {
         let named = own.iter().map(|it| Container { name: name.clone(), ..it.clone() });
         if is_sidecar {
             spec.init_containers.get_or_insert_default().extend(named);

@@ -85,10 +85,12 @@ fn deployment(
     replicas: Option<u32>,
     template: PodTemplateSpec,
 ) -> Object {
-    // A new pod first, then an old one less: an update loses no call.
+    // A new pod first, then an old one less: an update loses no call. Where the old one has a port of the node, the new
+    // one could not start before.
+    let surge = i32::from(!has_node_port(&template));
     let rolling = RollingUpdateDeployment {
-        max_surge: Some(IntOrString::Int(1)),
-        max_unavailable: Some(IntOrString::Int(0)),
+        max_surge: Some(IntOrString::Int(surge)),
+        max_unavailable: Some(IntOrString::Int(1 - surge)),
     };
     let spec = DeploymentSpec {
         replicas: replicas.and_then(|it| i32::try_from(it).ok()),
@@ -104,6 +106,15 @@ fn deployment(
         ..DeploymentSpec::default()
     };
     Object::of(&Deployment { metadata, spec: Some(spec), status: None })
+}
+
+/// True if a node can have one such pod only: it has a port there.
+fn has_node_port(template: &PodTemplateSpec) -> bool {
+    let Some(spec) = &template.spec else { return false };
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let is_host = spec.host_network == Some(true);
+    let mut ports = containers.flat_map(|it| it.ports.iter().flatten());
+    ports.any(|it| is_host || it.host_port.is_some_and(|port| port > 0))
 }
 
 fn job(plan: &Plan, function: Option<&str>, revision: &str, template: PodTemplateSpec) -> Object {

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use cwasi_networked::{NetworkError, RedisLink, RedisSession, demand};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
-use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, ResourceExt as _};
 use tracing::{info, warn};
 
+use crate::objects::names;
 use crate::plan::Plan;
 use crate::resource::Workflow;
 
@@ -33,10 +34,18 @@ pub async fn announce(client: Client, link: RedisLink, workflows: Store<Workflow
     }
 }
 
+/// What of a Workflow was read: its uid, and all by which a plan differs.
+type Version = (Option<String>, Option<i64>, Option<String>);
+
+fn version(workflow: &Workflow) -> Version {
+    let others = workflow.annotations().get(names::SCALED_BY_OTHERS).cloned();
+    (workflow.uid(), workflow.metadata.generation, others)
+}
+
 #[derive(Debug, Default)]
 struct Announcer {
-    /// Functions of each Workflow, and its generation when it was read.
-    plans: HashMap<ObjectRef<Workflow>, (Option<i64>, Vec<Location>)>,
+    /// Functions of each Workflow, as it was read last.
+    plans: HashMap<ObjectRef<Workflow>, (Version, Vec<Location>)>,
     announced: HashMap<Identity, Location>,
     /// When all of it was announced last, and the session's number.
     repeated: Option<(Instant, u64)>,
@@ -95,15 +104,56 @@ impl Announcer {
             workflows.iter().map(|it| (ObjectRef::from_obj(&**it), it)).collect();
         self.plans.retain(|reference, _| references.contains_key(reference));
         for (reference, workflow) in references {
-            let generation = workflow.metadata.generation;
-            if self.plans.get(&reference).is_some_and(|(known, _)| *known == generation) {
+            let version = version(workflow);
+            let before = self.plans.get(&reference);
+            if before.is_some_and(|(known, _)| *known == version) {
                 continue;
             }
             let locations = match Plan::read(workflow) {
                 Ok(plan) => plan.functions.into_iter().filter_map(|it| it.announcement).collect(),
-                Err(_) => self.plans.remove(&reference).map(|it| it.1).unwrap_or_default(),
+                Err(_) => before
+                    .filter(|(known, _)| known.0 == version.0)
+                    .map(|(_, locations)| locations.clone())
+                    .unwrap_or_default(),
             };
-            self.plans.insert(reference, (generation, locations));
+            self.plans.insert(reference, (version, locations));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn workflow(uid: &str, generation: i64, others: &str, min: u32) -> Arc<Workflow> {
+        let workflow = json!({
+            "apiVersion": "cwasi.dev/v1alpha1",
+            "kind": "Workflow",
+            "metadata": {
+                "name": "w", "namespace": "n", "uid": uid, "generation": generation,
+                "annotations": { names::SCALED_BY_OTHERS: others },
+            },
+            "spec": { "functions": {
+                "f": { "image": "i:1", "role": "secondary", "scale": { "min": min, "max": 2 } },
+            } },
+        });
+        Arc::new(serde_json::from_value(workflow).unwrap())
+    }
+
+    #[test]
+    fn a_workflow_is_read_again_when_its_annotation_changes_or_when_it_is_another_one() {
+        let mut announcer = Announcer::default();
+        let mut read = |workflow: Arc<Workflow>| {
+            announcer.read(&[workflow]);
+            announcer.locations().count()
+        };
+        assert_eq!(read(workflow("u1", 1, "no-such-function", 0)), 0, "it has a fault");
+        assert_eq!(read(workflow("u1", 1, "f", 0)), 1, "repaired");
+        assert_eq!(read(workflow("u1", 1, "no-such-function", 0)), 1, "a fault changes nothing");
+        assert_eq!(read(workflow("u2", 1, "no-such-function", 0)), 0, "of another one, either");
+        assert_eq!(read(workflow("u3", 1, "", 0)), 1);
+        assert_eq!(read(workflow("u4", 1, "", 1)), 0, "made again with another `scale`");
     }
 }

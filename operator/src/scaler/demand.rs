@@ -70,12 +70,19 @@ impl DemandTable {
         let Demand { identity, source, waiting, running, began } = demand;
         debug!(%identity, source, waiting, running, began, "demand");
         let mut counts = self.lock();
-        let is_full = counts.values().map(HashMap::len).sum::<usize>() >= COUNTS_MAX;
-        if is_full {
+        let known = |counts: &HashMap<Identity, HashMap<String, Count>>| {
+            counts.values().map(HashMap::len).sum::<usize>()
+        };
+        if known(&counts) >= COUNTS_MAX {
             counts.retain(|_, sources| {
                 sources.retain(|_, count| count.is_valid(now) || count.is_active(now));
                 !sources.is_empty()
             });
+            let is_new = counts.get(&identity).is_none_or(|it| !it.contains_key(&source));
+            if is_new && known(&counts) >= COUNTS_MAX {
+                debug!(%identity, source, "too many sources: this one does not count");
+                return;
+            }
         }
         let sources = counts.entry(identity).or_default();
         sources.retain(|_, count| count.is_valid(now) || count.is_active(now));

@@ -1,17 +1,23 @@
 //! Writes objects: by server-side apply, unless they are there already as they would be applied.
+//!
+//! - [`replicas`]: numbers of pods that are left to others.
 
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+mod replicas;
+
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::info;
+
+use self::replicas::Scaled;
 
 use cwasi_workflow::Placement;
 
 use crate::cache::drift;
 use crate::conditions::Trouble;
 use crate::context::Context;
-use crate::objects::{Object, names};
-use crate::observe::Observed;
+use crate::objects::{Facilities, Object, names};
+use crate::observe::{Observed, Owned};
 use crate::plan::Plan;
 use crate::resource::Workflow;
 use crate::service_status::replicas_of_service;
@@ -23,6 +29,14 @@ const TERMINATING: &str = "because it is being terminated";
 /// or is away.
 const TRANSIENT: [u16; 4] = [409, 429, 503, 504];
 
+/// An object that the API did not take.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Its kind and name, as `Deployment/hello-greeter`.
+    pub object: String,
+    pub trouble: Trouble,
+}
+
 /// What became of an object.
 enum Outcome {
     Done,
@@ -31,17 +45,17 @@ enum Outcome {
     Terminating,
 }
 
-/// Applies all objects; returns what the API refused.
+/// Applies all objects; returns those that the API refused.
 ///
 /// # Errors
 /// When the API fails, or answers with one of [`TRANSIENT`].
 pub async fn all(
     workflow: &Workflow,
     context: &Context,
-    plan: &Plan,
+    (plan, facilities): (&Plan, &Facilities),
     wanted: &[Object],
     observed: &Observed,
-) -> kube::Result<Vec<Trouble>> {
+) -> kube::Result<Vec<Refused>> {
     let mut refused = Vec::new();
     let may_start = plan.placement == Placement::Pod
         || secondaries_run(plan, observed) && services_run(plan, observed);
@@ -52,9 +66,12 @@ pub async fn all(
         if object.resource.kind == "Job" && (exists || !may_start) {
             continue;
         }
-        match one(workflow, context, object, exists).await? {
+        let scaled = Scaled::of(object, plan, facilities, observed);
+        match one(workflow, context, object, (exists, scaled)).await? {
             Outcome::Done => {}
-            Outcome::Refused(trouble) => refused.push(trouble),
+            Outcome::Refused(trouble) => {
+                refused.push(Refused { object: object.reference(), trouble });
+            }
             Outcome::Terminating => return Ok(Vec::new()),
         }
     }
@@ -80,7 +97,7 @@ async fn one(
     workflow: &Workflow,
     context: &Context,
     object: &Object,
-    exists: bool,
+    (exists, scaled): (bool, Option<Scaled>),
 ) -> kube::Result<Outcome> {
     let namespace = workflow.namespace().unwrap_or_default();
     let owner = workflow.controller_owner_ref(&());
@@ -88,7 +105,8 @@ async fn one(
     body["metadata"]["namespace"] = json!(namespace);
     body["metadata"]["ownerReferences"] = json!(owner.as_slice());
     let digest = drift::digest(&body);
-    if exists && context.cache.is_current(object, &namespace, &body, &digest) {
+    let is_current = exists && context.cache.is_current(object, &namespace, &body, &digest);
+    if is_current && !scaled.as_ref().is_some_and(Scaled::is_stuck) {
         return Ok(Outcome::Done);
     }
     let api = api(context, &namespace, &object.resource);
@@ -105,21 +123,35 @@ async fn one(
             return Ok(Outcome::Refused(Trouble::new("NameTaken", text)));
         }
     }
+    if let Some(scaled) = scaled {
+        match scaled.hand_over(context, &namespace, object).await {
+            Ok(Some(answer)) => context.cache.put(object, answer, None),
+            Ok(None) => {}
+            Err(error) => return refusal(object, error),
+        }
+    }
     body["metadata"]["annotations"][names::APPLIED] = json!(digest);
     let parameters = PatchParams::apply(names::MANAGER).force();
     match api.patch(&object.name, &parameters, &Patch::Apply(&body)).await {
         Ok(answer) => {
-            context.cache.put(object, answer, digest);
+            context.cache.put(object, answer, Some(digest));
             Ok(Outcome::Done)
         }
-        Err(kube::Error::Api(status)) if status.message.contains(TERMINATING) => {
+        Err(error) => refusal(object, error),
+    }
+}
+
+/// What an error of the API says of an object.
+fn refusal(object: &Object, error: kube::Error) -> kube::Result<Outcome> {
+    match error {
+        kube::Error::Api(status) if status.message.contains(TERMINATING) => {
             Ok(Outcome::Terminating)
         }
-        Err(kube::Error::Api(status)) if !TRANSIENT.contains(&status.code) => {
+        kube::Error::Api(status) if !TRANSIENT.contains(&status.code) => {
             let text = format!("{}: {}", object.reference(), status.message);
             Ok(Outcome::Refused(Trouble::new("Refused", text)))
         }
-        Err(error) => Err(error),
+        error => Err(error),
     }
 }
 
@@ -133,16 +165,21 @@ pub async fn prune(
     wanted: &[Object],
     observed: &Observed,
 ) -> kube::Result<()> {
-    for (resource, name) in &observed.objects {
+    for Owned { resource, name, uid } in &observed.objects {
         let is_wanted =
             wanted.iter().any(|it| it.resource.kind == resource.kind && it.name == *name);
         if is_wanted {
             continue;
         }
         info!(kind = resource.kind, name, namespace, "deletes what is no longer wanted");
-        match api(context, namespace, resource).delete(name, &DeleteParams::background()).await {
+        // Another object of this name may have been made meanwhile.
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions { uid: uid.clone(), resource_version: None }),
+            ..DeleteParams::background()
+        };
+        match api(context, namespace, resource).delete(name, &parameters).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(error),
         }
     }

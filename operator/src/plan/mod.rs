@@ -1,5 +1,9 @@
 //! A workflow as a cluster can run it: checked by the workflow file's own reader, and by what only a cluster demands.
 //! All faults come together; each names the function and the remedy.
+//!
+//! - [`one_pod`]: what functions share in one pod.
+
+mod one_pod;
 
 use std::collections::BTreeMap;
 
@@ -10,12 +14,13 @@ use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 use cwasi_workflow::document::Problem;
 use cwasi_workflow::services::{Address, SHARED_HOST, Service};
-use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Source};
+use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Scale, Source};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::objects::Facilities;
 use crate::replicas::scaled_by_others;
 use crate::resource::Workflow;
 
@@ -182,25 +187,25 @@ impl Plan {
             it.function.role == Role::Library && embedded.contains(&it.function.name.as_str())
         })
     }
+}
 
-    fn check_placement(&self, faults: &mut Vec<String>) {
-        if self.placement != Placement::Pod {
-            return;
-        }
-        for planned in self.secondaries().filter(|it| it.function.cluster.scale.is_some()) {
-            faults.push(format!(
-                "spec.functions.{}.scale: placement.policy pod has one pod for all functions: use `replicas`, or policy node",
-                planned.function.name
-            ));
-        }
-        let mut schedules = self.primaries().map(|it| &it.function.cluster.schedule);
-        if let Some(first) = schedules.next()
-            && schedules.any(|other| other != first)
-        {
-            faults.push(
-                "primaries have different schedules, and placement.policy pod has one pod for all functions: use policy node"
-                    .to_owned(),
-            );
+impl PlannedFunction {
+    /// Names of its containers in the one pod.
+    #[must_use]
+    pub fn container_names(&self) -> Vec<String> {
+        let name = &self.function.name;
+        let further = (2..=self.function.replicas).map(|number| format!("{name}-{number}"));
+        std::iter::once(name.clone()).chain(further).collect()
+    }
+
+    /// Pods that it has at least, if it has some of its own.
+    #[must_use]
+    pub fn fewest_pods(&self, facilities: &Facilities) -> u32 {
+        match self.function.cluster.scale {
+            _ if self.scaled_by_others => 0,
+            None => self.function.replicas,
+            Some(Scale { min: 0, .. }) if facilities.on_demand().is_some() => 0,
+            Some(scale) => scale.min.max(1),
         }
     }
 }
@@ -217,9 +222,6 @@ fn services(
     faults: &mut Vec<String>,
 ) -> Vec<PlannedService> {
     let is_pod = workflow.placement == Placement::Pod;
-    if is_pod {
-        faults.extend(workflow.port_problems().into_iter().map(|problem| problem.text));
-    }
     let name = workflow.name.clone();
     workflow.connect(|service| {
         let host =
@@ -229,11 +231,6 @@ fn services(
     let mut planned = Vec::new();
     for service in workflow.used_services() {
         let path = format!("spec.services.{}", service.name);
-        if is_pod && service.storage.is_some() {
-            faults.push(format!(
-                "{path}.storage: placement.policy pod has one pod for all, which keeps nothing: use policy node"
-            ));
-        }
         check_name(&workflow.name, &service.name, &path, faults);
         let own = raw.get("services").and_then(|all| all.get(&service.name)?.get("podTemplate"));
         let template = pod_template(own, &format!("{path}.podTemplate"), faults);

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+mod replicas;
+#[path = "../watching/mod.rs"]
 mod watching;
 
 use std::sync::Arc;
@@ -61,6 +63,13 @@ impl Cluster {
             "spec": { "functions": functions, "services": services },
             "status": before.map(|it| it["status"].clone()).unwrap_or(Value::Null),
         }));
+    }
+
+    /// Writes the Workflow's annotations.
+    fn annotate(&self, annotations: &Value) {
+        let mut workflow = self.api.get(WORKFLOW).unwrap();
+        workflow["metadata"]["annotations"] = annotations.clone();
+        self.api.put(WORKFLOW, workflow);
     }
 
     /// Reconciles once; returns the requests.
