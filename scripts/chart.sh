@@ -77,6 +77,7 @@ check_refusals() {
     refused "'replica' not allowed" --set operator.replica=3
     refused "/operator/replicas" --set operator.replicas=0
     refused "/operator/replicas" --set-string operator.replicas=two
+    refused "/listenAddress" --set listenAddress=::
     refused "/operator/namespace" --set operator.namespace=Shop
     refused "/image/pullPolicy" --set image.pullPolicy=Sometimes
     refused "/image/tag" --set image.tag=

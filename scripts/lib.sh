@@ -3,6 +3,8 @@
 CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 STATE_DIR=$CHECKOUT/.cwasi
 TARGET_DIR=${CARGO_TARGET_DIR:-$CHECKOUT/target}
+# Of ca-certificates (setup.sh).
+CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() {

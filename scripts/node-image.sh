@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Writes the image that deploy/kubernetes/node installs from: node-image.sh OUT.tar [REFERENCE]
 #
-# It has the static programs of `build.sh --static` (PROFILE=release: the optimized ones), without symbols; busybox; and
-# the scripts of deploy/kubernetes/node. ARM64=yes makes it an index with the image for 64-bit ARM as well. WASMEDGE=yes adds
-# the program of WasmEdge, of target/debug or target/release, with the engine and the libraries that it loads, but glibc,
-# which has to be the node's; for this machine's architecture only.
+# It has the static programs of `build.sh --static` (PROFILE=release: the optimized ones), without symbols; busybox; the
+# scripts of deploy/kubernetes/node; and the certificates that this machine trusts. ARM64=yes makes it an index with the
+# image for 64-bit ARM as well. WASMEDGE=yes adds the program of WasmEdge, of target/debug or target/release, with the
+# engine and the libraries that it loads, but glibc, which has to be the node's; for this machine's architecture only.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/static.sh"
@@ -26,7 +26,7 @@ add_wasmedge() {
 # write_image OUT TARGET BUSYBOX: one architecture's
 write_image() {
     local archive=$1 target=$2 busybox=$3 folder=$folder/$2 name path program applet script
-    local arguments=(--file "$busybox:/bin/busybox")
+    local arguments=(--file "$busybox:/bin/busybox" --file "$CERTIFICATES:$CERTIFICATES")
     for script in node containerd; do
         arguments+=(--file "$CHECKOUT/deploy/kubernetes/node/$script.sh:/cwasi/$script.sh")
     done

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the image of the operator, the static program and nothing else: operator-image.sh OUT.tar [REFERENCE]
+# Writes the image of the operator, the static program and the certificates that this machine trusts:
+# operator-image.sh OUT.tar [REFERENCE]
 #
 # PROFILE=release takes the optimized program. ARM64=yes makes it an index with the image for 64-bit ARM as well.
 set -euo pipefail
@@ -16,7 +17,7 @@ write_image() {
     shift 2
     "$CHECKOUT/scripts/install.sh" "$TARGET_DIR/$target/${PROFILE:-debug}" "$folder/$target" cwasi-operator
     "$TARGET_DIR/debug/cwasi-testbed" image "$archive" "$reference" "$@" \
-        --file "$folder/$target/cwasi-operator:/cwasi-operator" --entrypoint /cwasi-operator
+        --file "$folder/$target/cwasi-operator:/cwasi-operator" --file "$CERTIFICATES:$CERTIFICATES" --entrypoint /cwasi-operator
 }
 
 if [ -z "${ARM64:-}" ]; then

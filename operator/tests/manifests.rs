@@ -84,7 +84,7 @@ fn lost_fields(object: &Value) -> Vec<String> {
     let kind = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
     match kind {
         ("v1", "Namespace") => lost::<core::v1::Namespace>(object),
-        ("v1", "ConfigMap") => lost::<core::v1::ConfigMap>(object),
+        ("v1", "Secret") => lost::<core::v1::Secret>(object),
         ("v1", "ServiceAccount") => lost::<core::v1::ServiceAccount>(object),
         ("v1", "Service") => lost::<core::v1::Service>(object),
         ("apps/v1", "DaemonSet") => lost::<apps::v1::DaemonSet>(object),

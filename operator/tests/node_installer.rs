@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,21 +19,29 @@ use tempfile::TempDir;
 const WAIT: Duration = Duration::from_secs(60);
 const PROGRAMS: [&str; 4] =
     ["containerd-shim-cwasi-v1", "cwasi-shim", "cwasi-sandbox", "cwasi-compiler"];
-/// Answers for the node: services of `active`, containerd's version of `version`, restarts into `restarts`.
+/// Answers for the node: services of `active`, containerd's version of `version`, its configuration with the further
+/// files, restarts into `restarts`.
 const NSENTER: &str = r#"#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 shift
 case $1 in
 systemctl) exec test -e "$ROOT/active/$4" ;;
-containerd) cat "$ROOT/version" ;;
+containerd)
+    [ "$2" = --config ] || exec cat "$ROOT/version"
+    [ ! -e "$ROOT/refused" ] || { echo "containerd: duplicated tables" >&2; exit 1; }
+    cat "$ROOT/host$3" "$(dirname "$ROOT/host$3")"/conf.d/*.toml 2>/dev/null || true
+    ;;
 sh)
     [ ! -e "$ROOT/restart-fails" ] || exit 1
     echo "$3" >>"$ROOT/restarts"
     ;;
-/usr/local/bin/*) test -x "$ROOT/host$1" ;;
+/usr/local/bin/*) grep -qx "a program" "$ROOT/host$1" ;;
 *) exit 127 ;;
 esac
 "#;
+/// `doctor --config FILE` of the image's command.
+const COMMAND: &str =
+    "#!/bin/sh\n! grep -q redis_ulr \"$3\" || { echo 'error: unknown field'; exit 1; }\n";
 const K3S: &str = "/var/lib/rancher/k3s/agent/etc/containerd";
 const RKE2: &str = "/var/lib/rancher/rke2/agent/etc/containerd";
 const MICROK8S: &str = "/var/snap/microk8s/current/args/containerd-template.toml";
@@ -74,8 +82,10 @@ impl Node {
         for program in PROGRAMS {
             node.write(&format!("cwasi/bin/{program}"), "a program");
         }
-        node.write("bin/nsenter", NSENTER);
-        fs::set_permissions(node.path("bin/nsenter"), fs::Permissions::from_mode(0o755)).unwrap();
+        for (path, text) in [("bin/nsenter", NSENTER), ("cwasi/bin/cwasi", COMMAND)] {
+            node.write(path, text);
+            fs::set_permissions(node.path(path), fs::Permissions::from_mode(0o755)).unwrap();
+        }
         node.write("version", "containerd github.com/containerd/containerd 1.7.24 1.7.24~ds1\n");
         fs::create_dir_all(node.path("host/run/systemd/system")).unwrap();
         for service in services {
@@ -395,27 +405,110 @@ fn a_configuration_in_which_containerd_would_not_see_the_handler() {
     assert_eq!(node.text("/etc/containerd/config.toml"), text);
 }
 
-/// The container is started again after a failure, and finds the configuration as it has to be.
+/// In 1.7 the section of a further file hides that of the main file: containerd would have no runc.
 #[test]
-fn a_restart_that_failed_is_made_up_for() {
-    let node = Node::new(&["containerd"]);
+fn containerd_1_7_with_a_folder_of_further_files() {
+    let main = "/etc/containerd/config.toml";
+    let cri =
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"pause:1\"\n";
+    let node = || {
+        Node::new(&["containerd"])
+            .has(main, &format!("imports = [\"/etc/containerd/conf.d/*.toml\"]\n{cri}"))
+            .has("/etc/containerd/conf.d/debug.toml", "version = 2\n[debug]\n  level = \"debug\"\n")
+    };
+    let (_, text) = life(&node(), main, "systemctl restart containerd");
+    assert!(!systemd_cgroup(&handler(&text)));
+    // A further file has the section already.
+    let node = node().has("/etc/containerd/conf.d/gpu.toml", cri);
+    let before = node.files();
+    let said = node.fault();
+    assert!(said.contains("from /etc/containerd/conf.d/gpu.toml alone"), "{said}");
+    assert_eq!(node.text(main), before[main]);
+    let node = node.with("CONTAINERD_CONFIG", "/etc/containerd/conf.d/gpu.toml");
+    let said = node.install();
+    assert!(said.contains("put the handler cwasi into /etc/containerd/conf.d/gpu.toml"), "{said}");
+    // containerd 2 with a configuration of that version merges both.
+    let node = Node::new(&["containerd"])
+        .has(main, &before[main])
+        .has("/etc/containerd/conf.d/gpu.toml", cri);
+    node.write("version", "containerd github.com/containerd/containerd/v2 2.1.4-ds1 2.1.4-ds1\n");
+    life(&node, main, "systemctl restart containerd");
+}
+
+#[test]
+fn a_handler_of_somebody_else_is_left_alone() {
+    let main = "/etc/containerd/config.toml";
+    let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.'cwasi' ]\n  \
+                runtime_type = \"io.containerd.cwasi.v1\"\n";
+    let node = Node::new(&["containerd"]).has(main, text);
+    let said = node.fault();
+    assert!(said.contains("has a handler cwasi that is not this installer's: remove it"), "{said}");
+    assert_eq!((node.text(main).as_str(), node.restarts().as_str()), (text, ""));
+}
+
+#[test]
+fn a_configuration_that_containerd_would_not_read_is_taken_back() {
+    let main = "/etc/containerd/config.toml";
+    let node = Node::new(&["containerd"]).has(main, "version = 2\n");
+    node.write("refused", "");
+    let said = node.fault();
+    assert!(said.contains("which is as before: containerd: duplicated tables"), "{said}");
+    assert_eq!((node.text(main).as_str(), node.restarts().as_str()), ("version = 2\n", ""));
+}
+
+/// containerd runs as before, and is not restarted again and again.
+#[test]
+fn a_restart_that_failed_is_taken_back() {
+    let main = "/etc/containerd/config.toml";
+    let node = Node::new(&["containerd"]).has(main, "version = 2\n");
     node.write("restart-fails", "");
-    assert!(node.fault().contains("set CONTAINERD_RESTART in node.yaml"));
-    assert!(node.fault().contains("set CONTAINERD_RESTART in node.yaml"));
+    let said = node.fault();
+    assert!(said.contains("is as before: see its log; or set CONTAINERD_RESTART"), "{said}");
+    assert_eq!(node.text(main), "version = 2\n");
     fs::remove_file(node.path("restart-fails")).unwrap();
+    let said = node.fault();
+    assert!(said.contains("remove /run/cwasi-refused-handler to try again"), "{said}");
+    assert_eq!((node.text(main).as_str(), node.restarts().as_str()), ("version = 2\n", ""));
+    // Another command is another try.
+    let node = node.with("CONTAINERD_RESTART", "restart mine");
     node.install();
-    assert_eq!(node.restarts(), "systemctl restart containerd\n");
+    assert_eq!(node.restarts(), "restart mine\n");
+    handler(&node.text(main));
+}
+
+#[test]
+fn programs_that_do_not_run_replace_none() {
+    let node = Node::new(&["containerd"]);
+    node.install();
+    let installed = node.files();
+    for program in PROGRAMS {
+        node.write(&format!("cwasi/bin/{program}"), "of another architecture");
+    }
+    let said = node.fault();
+    assert!(said.contains("the image is for another architecture"), "{said}");
+    let after = node.files();
+    assert!(installed.iter().all(|(path, text)| after.get(path) == Some(text)));
 }
 
 #[test]
 fn nothing_is_taken_away_from_functions() {
-    let node = Node::new(&["containerd"]);
+    let node = Node::new(&["containerd"])
+        .has("/etc/cwasi/config.toml", "state_dir = \"/run/cwasi-mine\"\n")
+        .has("/run/cwasi-mine/g/host-1/socket", "");
     node.install();
-    let node = node.has("/run/cwasi/g/one/socket", "");
     let installed = node.files();
+    // A shim that has run since before an update of its program.
+    let process = node.path("proc/7");
+    fs::create_dir_all(&process).unwrap();
+    symlink("/usr/local/bin/cwasi-shim (deleted)", process.join("exe")).unwrap();
     let (said, is_done) = node.run("uninstall");
     assert!(!is_done && said.contains("functions still run on this node: drain it"), "{said}");
     assert_eq!(node.files(), installed);
+    fs::remove_dir_all(process).unwrap();
+    let (said, is_done) = node.run("uninstall");
+    assert!(is_done, "{said}");
+    // What a command that was killed has left goes, too.
+    assert_eq!(node.files().into_keys().collect::<Vec<_>>(), ["/etc/cwasi/config.toml"]);
 }
 
 #[test]
@@ -427,6 +520,11 @@ fn the_nodes_configuration() {
     fs::remove_file(node.path("host/etc/cwasi/config.toml")).unwrap();
     node.install();
     assert!(node.text("/etc/cwasi/config.toml").ends_with("redis_url = \"redis://10.0.0.1\"\n"));
+    let before = node.files();
+    node.write("config/config.toml", "redis_ulr = \"redis://10.0.0.1\"\n");
+    let said = node.fault();
+    assert!(said.contains("keeps its configuration: error: unknown field"), "{said}");
+    assert_eq!(node.files(), before);
     let (_, is_done) = node.run("uninstall");
     assert!(is_done && !node.path("host/etc/cwasi/config.toml").exists());
 }

@@ -156,7 +156,7 @@ YAML
 
 # Leaves the cluster as it was, so that another suite may follow. KEDA itself ends its ScaledObjects.
 remove_keda() {
-    kubectl delete -f "$KEDA_CRDS" --timeout=60s >/dev/null
+    kubectl delete -f "$KEDA_CRDS" --ignore-not-found --timeout=60s >/dev/null
     kubectl delete apiservice v1beta1.external.metrics.k8s.io >/dev/null
     kubectl delete -f "$CHECKOUT/deploy/kubernetes/operator.yaml" --wait=false >/dev/null
     kubectl delete namespace keda >/dev/null

@@ -31,6 +31,22 @@ fn state(checks: &Value, what: &str, part: &str) -> String {
     check["state"].as_str().unwrap().to_owned()
 }
 
+/// What a node would not start functions with, before it has it.
+#[test]
+fn a_configuration_is_examined_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    let mut examine = |text: &str| {
+        fs::write(&file, text).unwrap();
+        let output = cwasi().args(["doctor", "--config"]).arg(&file).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(examine("redis_url = \"redis://10.0.0.1\"\n"), (Some(0), String::new()));
+    let (code, said) = examine("redis_ulr = \"redis://10.0.0.1\"\n");
+    assert_eq!(code, Some(65));
+    assert!(said.contains("line 1: unknown field `redis_ulr`"), "{said}");
+}
+
 #[test]
 fn a_node_is_examined() {
     let stage = Stage::new("cli-doctor");

@@ -12,6 +12,8 @@ MADE='# Made by cwasi: this file goes when nothing else is in it.'
 BASE='{{ template "base" . }}'
 # There while containerd has not read the handler; a restart of the node ends it.
 pending=$HOST/run/cwasi-restart-containerd
+# A handler with which containerd did not start, and the command that should have started it.
+refused=$HOST/run/cwasi-refused-handler
 
 # A service of the node runs. Without systemd no answer is there, and files decide.
 runs() {
@@ -100,7 +102,9 @@ choose_target() {
     [ ! -e "$written" ] || without_block "$written" >"$current"
     version=$(sed -nE 's/^ *version *= *([0-9]+).*/\1/p' "$current" | head -n 1)
     kind=block target=$config
-    if [ -n "$drop_ins" ]; then
+    # An older version may be containerd 1.7's, which takes the whole section of a plugin from one file: in a further
+    # file the handler would hide the main file's lines.
+    if [ -n "$drop_ins" ] && [ "${version:-2}" -ge 3 ]; then
         kind=drop-in target=$drop_ins/cwasi.toml
         for file in "$HOST$drop_ins"/*.toml; do
             case $file in */cwasi.toml | *'*.toml') ;; *) cat "$file" >>"$current" ;; esac
@@ -131,6 +135,22 @@ check_version() {
         "would not read the handler: write into it what 'containerd config migrate' prints"
 }
 
+# has_runtime NAME: the node's own lines have it
+has_runtime() { grep -qE "runtimes\.[\"']?$1[\"']? *\]" "$current"; }
+
+# The node's own lines leave a place for the handler.
+check_place() {
+    ! has_runtime cwasi || fail "$config has a handler cwasi that is not this installer's: remove it there"
+    if [ "$kind" != block ] || [ -z "$drop_ins" ]; then return; fi
+    case $(on_host containerd --version 2>/dev/null) in *" v2."* | *" 2."*) return ;; esac
+    for file in "$HOST$drop_ins"/*.toml; do
+        if grep -qsF io.containerd.grpc.v1.cri "$file"; then
+            fail "containerd 1.7 takes the CRI plugin's section from ${file#"$HOST"} alone, so the handler has to go" \
+                "there: set CONTAINERD_CONFIG in node.yaml to this file"
+        fi
+    done
+}
+
 # The handler for containerd's CRI plugin, in the version of the node's configuration.
 handler() {
     if [ "$version" -ge 3 ]; then
@@ -143,7 +163,7 @@ handler() {
     systemd=false
     ! grep -qE '^ *SystemdCgroup *= *true' "$current" || systemd=true
     # containerd has runc by itself only while its configuration names no runtime.
-    if [ "$kind" != template ] && ! grep -qE 'runtimes\."?runc"?\]' "$current"; then
+    if [ "$kind" != template ] && ! has_runtime runc; then
         printf '[%s.runc]\n  runtime_type = "io.containerd.runc.v2"\n' "$runtimes"
     fi
     cat <<TOML
@@ -187,11 +207,15 @@ replace() {
 
 put_handler() {
     check_version
+    check_place
     if [ "$kind" = drop-in ]; then
         { echo "version = $version"; handler; } >"$ROOT/tmp/wanted"
     else
         with_block >"$ROOT/tmp/wanted"
     fi
+    { handler; echo "# $restart"; } >"$ROOT/tmp/handler"
+    ! cmp -s "$ROOT/tmp/handler" "$refused" || fail "containerd did not start with the handler cwasi: see its log;" \
+        "remove ${refused#"$HOST"} to try again"
     if ! cmp -s "$ROOT/tmp/wanted" "$HOST$target"; then
         changes
         replace "$ROOT/tmp/wanted" "$HOST$target"
@@ -199,6 +223,19 @@ put_handler() {
     fi
     # After an upgrade of the distribution it may have been elsewhere.
     remove_handlers "$target"
+    check_config
+}
+
+# What containerd makes of its configuration, before it restarts. Others' containerds may be another program.
+check_config() {
+    if [ "$found" != containerd ] || ! on_host containerd --version >/dev/null 2>&1; then return; fi
+    if on_host containerd --config "$config" config dump >"$current" 2>"$ROOT/tmp/fault"; then
+        if has_runtime cwasi && has_runtime runc; then return; fi
+        echo "the runtimes cwasi and runc are not in it" >"$ROOT/tmp/fault"
+    fi
+    remove_handlers
+    rm -f "$pending"
+    fail "containerd would not start with the handler in $target, which is as before:" "$(tail -n 1 "$ROOT/tmp/fault")"
 }
 
 # remove_handlers [TARGET]: from all files that may have one, but the target
@@ -230,10 +267,18 @@ remove_handler() {
     say "removed the handler cwasi from $1"
 }
 
-# containerd reads its configuration when it starts.
+# containerd reads its configuration when it starts. If it does not start with the handler, it starts without.
 restart_containerd() {
     [ -e "$pending" ] || return 0
     say "restarting $found: $restart"
-    on_host sh -c "$restart" || fail "containerd was not restarted: set CONTAINERD_RESTART in node.yaml"
-    rm -f "$pending"
+    if on_host sh -c "$restart"; then
+        rm -f "$pending" "$refused"
+        return
+    fi
+    [ -e "$ROOT/tmp/handler" ] || fail "containerd was not restarted: set CONTAINERD_RESTART in node.yaml"
+    cp "$ROOT/tmp/handler" "$refused"
+    remove_handlers
+    if on_host sh -c "$restart"; then rm -f "$pending"; fi
+    fail "containerd was not restarted with the handler, and is as before: see its log; or set CONTAINERD_RESTART in" \
+        "node.yaml; remove ${refused#"$HOST"} to try again"
 }

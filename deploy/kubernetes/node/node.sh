@@ -18,27 +18,39 @@ PROGRAMS="containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler"
 WASMEDGE=cwasi-sandbox-wasmedge
 node_config=$HOST/etc/cwasi/config.toml
 # First line of a configuration of the node that is ours to remove.
-OURS='# From the ConfigMap cwasi-node.'
+OURS='# From the Secret cwasi-node.'
 
 say() { echo "cwasi-node: $*"; }
 fail() { echo "cwasi-node: error: $*" >&2; exit 1; }
 on_host() { nsenter -t 1 -m -u -i -n -p -- "$@"; }
 
-# Copies a file unless it is there, in one step: a running program cannot be written to.
-put() {
+# stage FILE TARGET: copies a file as TARGET.new, unless TARGET is the same
+stage() {
     if cmp -s "$1" "$2"; then return; fi
     cp "$1" "$2.new"
     chmod 755 "$2.new"
-    mv "$2.new" "$2"
-    say "put ${2#"$HOST"}"
 }
 
+# Puts a staged file in its place, in one step: a running program cannot be written to.
+commit() {
+    if [ ! -e "$1.new" ]; then return; fi
+    mv "$1.new" "$1"
+    say "put ${1#"$HOST"}"
+}
+
+# The programs that are there stay until all of the new ones are known to run.
 put_programs() {
     mkdir -p "$HOST$PREFIX/bin"
+    for program in $PROGRAMS; do stage "$DIST/bin/$program" "$HOST$PREFIX/bin/$program"; done
+    on_host "$(newest cwasi-sandbox)" --version >/dev/null || fail "cwasi-sandbox does not run on this node: the image" \
+        "is for another architecture than $(uname -m)"
     put_wasmedge
-    for program in $PROGRAMS; do put "$DIST/bin/$program" "$HOST$PREFIX/bin/$program"; done
-    on_host "$PREFIX/bin/cwasi-sandbox" --version >/dev/null || fail "$PREFIX/bin/cwasi-sandbox does not" \
-        "run on this node: the image is for another architecture than $(uname -m)"
+    for program in $PROGRAMS; do commit "$HOST$PREFIX/bin/$program"; done
+}
+
+# newest PROGRAM: its path on the node, the staged one's if there is one
+newest() {
+    if [ -e "$HOST$PREFIX/bin/$1.new" ]; then echo "$PREFIX/bin/$1.new"; else echo "$PREFIX/bin/$1"; fi
 }
 
 put_wasmedge() {
@@ -46,17 +58,26 @@ put_wasmedge() {
         remove_wasmedge
         return
     fi
-    mkdir -p "$HOST$PREFIX/lib/cwasi"
+    libraries=$PREFIX/lib/cwasi
+    rm -rf "$HOST$libraries.new"
+    mkdir -p "$HOST$libraries" "$HOST$libraries.new"
+    for file in "$DIST"/lib/*; do
+        cmp -s "$file" "$HOST$libraries/$(basename "$file")" || cp "$file" "$HOST$libraries.new"
+    done
+    stage "$DIST/bin/$WASMEDGE" "$HOST$PREFIX/bin/$WASMEDGE"
+    on_host env LD_LIBRARY_PATH="$libraries.new:$libraries" "$(newest "$WASMEDGE")" --version >/dev/null ||
+        fail "$WASMEDGE does not run on this node: its glibc is older than that of the machine where this image was built"
     # The engine first: a program that is there can run.
-    for file in "$DIST"/lib/*; do put "$file" "$HOST$PREFIX/lib/cwasi/$(basename "$file")"; done
-    put "$DIST/bin/$WASMEDGE" "$HOST$PREFIX/bin/$WASMEDGE"
-    on_host "$PREFIX/bin/$WASMEDGE" --version >/dev/null || fail "$PREFIX/bin/$WASMEDGE does not" \
-        "run on this node: its glibc is older than that of the machine where this image was built"
+    for file in "$HOST$libraries.new"/*; do
+        [ ! -e "$file" ] || mv "$file" "$HOST$libraries"
+    done
+    rmdir "$HOST$libraries.new"
+    commit "$HOST$PREFIX/bin/$WASMEDGE"
 }
 
 remove_wasmedge() {
     rm -f "$HOST$PREFIX/bin/$WASMEDGE"
-    rm -rf "$HOST$PREFIX/lib/cwasi"
+    rm -rf "$HOST$PREFIX/lib/cwasi" "$HOST$PREFIX/lib/cwasi.new"
 }
 
 put_node_config() {
@@ -66,12 +87,16 @@ put_node_config() {
     fi
     mkdir -p "$(dirname "$node_config")"
     if [ -e "$node_config" ] && ! grep -qxF "$OURS" "$node_config"; then
-        say "left ${node_config#"$HOST"} alone: it is not from the ConfigMap"
+        say "left ${node_config#"$HOST"} alone: it is not from the Secret"
         return
     fi
     { echo "$OURS"; cat "$ROOT/config/config.toml"; } >"$node_config.new"
     chmod 600 "$node_config.new"
     if cmp -s "$node_config.new" "$node_config"; then rm "$node_config.new"; return; fi
+    if ! fault=$("$DIST/bin/cwasi" doctor --config "$node_config.new" 2>&1); then
+        rm "$node_config.new"
+        fail "the Secret cwasi-node has a fault, and this node keeps its configuration: $fault"
+    fi
     mv "$node_config.new" "$node_config"
     say "put /etc/cwasi/config.toml; containers that start from now on read it"
 }
@@ -84,16 +109,40 @@ install() {
     say "installed"
 }
 
+# setting NAME DEFAULT: a folder of the node's configuration
+setting() {
+    value=$(sed -nE "s/^ *$1 *= *[\"']([^\"']+)[\"'].*/\1/p" "$node_config" 2>/dev/null | head -n 1)
+    echo "$HOST${value:-$2}"
+}
+
+# A function's shim or sandbox runs. Folders tell nothing: those of a command that was killed stay.
+runs_functions() {
+    for process in "$ROOT"/proc/[0-9]*; do
+        case $(readlink "$process/exe" 2>/dev/null) in
+        */cwasi-shim* | */cwasi-sandbox* | */containerd-shim-cwasi-v1*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
 uninstall() {
-    if ls "$HOST"/run/cwasi/g/* >/dev/null 2>&1; then
+    if runs_functions; then
         fail "functions still run on this node: drain it, then this container's next start goes on"
     fi
     remove_handlers
     restart_containerd
-    for program in $PROGRAMS; do rm -f "$HOST$PREFIX/bin/$program"; done
+    for program in $PROGRAMS; do rm -f "$HOST$PREFIX/bin/$program" "$HOST$PREFIX/bin/$program.new"; done
     remove_wasmedge
-    rm -rf "$HOST/var/lib/cwasi/aot" "$HOST/run/cwasi"
+    cache=$(setting cache_dir /var/lib/cwasi)
+    rm -rf "$cache/aot" "$refused"
+    state=$(setting state_dir /run/cwasi)
+    case $(basename "$state") in
+    *cwasi*) rm -rf "$state" ;;
+    *) say "left the state_dir ${state#"$HOST"}, which may have other files: delete it" ;;
+    esac
     if grep -qsxF "$OURS" "$node_config"; then rm "$node_config"; fi
+    # Unless something else is in them: callbacks of a gateway that were not delivered, a key.
+    rmdir "$cache" "$(dirname "$node_config")" 2>/dev/null || true
     say "uninstalled"
 }
 

@@ -71,6 +71,42 @@ wait_ready wide
 equals "nodes of a spread function" $'node1\nnode2' \
     "$(k get pods -l cwasi.dev/workflow=wide -o 'jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}' | sort)"
 
+# An autoscaler takes over from `replicas`: the same pods run on. One that is at zero would leave it there.
+pods_of_wide() { k get pods -l cwasi.dev/workflow=wide -o 'jsonpath={.items[*].metadata.uid}'; }
+before=$(pods_of_wide)
+k patch workflow wide --type json -p '[
+    {"op": "remove", "path": "/spec/functions/server/replicas"},
+    {"op": "add", "path": "/spec/functions/server/scale", "value": {"min": 1, "max": 3}}
+]' >/dev/null
+wait_for 30 "there is an autoscaler" k get horizontalpodautoscaler wide-server
+wait_field workflow/wide .status.observedGeneration "$(field workflow/wide .metadata.generation)"
+equals "pods when an autoscaler takes over" "2 $before" "$(field deployment/wide-server .spec.replicas) $(pods_of_wide)"
+k scale deployment/wide-server --replicas 0 >/dev/null
+wait_field deployment/wide-server .status.readyReplicas 1
+wait_ready wide
+
+# A port of the node: the old pod goes first.
+apply - <<'YAML'
+apiVersion: cwasi.dev/v1alpha1
+kind: Workflow
+metadata: {name: port}
+spec:
+  functions:
+    server:
+      image: localhost/guests:test
+      role: secondary
+      http: 8097
+      hostNetwork: true
+      podTemplate:
+        spec:
+          nodeSelector: {kubernetes.io/hostname: node1}
+          containers: [{name: server, command: [/server.wasm]}]
+YAML
+wait_ready port
+k rollout restart deployment/port-server >/dev/null
+wait_rollout deployment/port-server
+equals "an answer at the node's port" hello "$(on node1 curl --silent --max-time 10 --data hello http://127.0.0.1:8097/)"
+
 # What somebody deletes or changes comes back; a killed operator changes nothing.
 deployment=$(field workflow/hello '.status.functions[?(@.name=="greeter")].workload')
 restart_operator() { kubectl -n cwasi-system delete pod -l app=cwasi-operator --grace-period=0 --force >/dev/null 2>&1; }
@@ -149,7 +185,7 @@ equals "how requests ended" 200 "$(on node1 sort -u "$ANSWERS" | paste -sd ' ')"
 say "      $(answers) requests through a Service during an update and with one pod less"
 
 # Deleting a Workflow deletes all of it.
-k delete workflow hello web wide >/dev/null
+k delete workflow hello port web wide >/dev/null
 for kind in deployments jobs services horizontalpodautoscalers pods; do
     wait_for 60 "no $kind are left" gone "$kind" -l cwasi.dev/workflow
 done

@@ -75,6 +75,18 @@ wait_for "$WAIT_SECONDS" "the status says that the trigger fails" has_scales Tri
 kubectl -n cwasi-system scale deployment/redis --replicas 1 >/dev/null
 wait_for "$WAIT_SECONDS" "functions scale to zero again" has_scales Keda
 
+# It leaves KEDA while it has no pod: for an HPA, and because KEDA goes. KEDA leaves it at zero, the operator does not.
+set_scale() { k patch workflow zero --type merge -p "{\"spec\":{\"functions\":{\"server\":{\"scale\":$1}}}}" >/dev/null; }
+wait_for 120 "the function has no pod" at_zero
+set_scale '{"min":1,"cooldown":null}'
+wait_field deployment/zero-server .status.readyReplicas 1
+k get horizontalpodautoscaler zero-server >/dev/null
+set_scale '{"min":0,"cooldown":"5s"}'
+wait_for 120 "the function has no pod again" at_zero
+kubectl delete -f "$KEDA_CRDS" --timeout=60s >/dev/null
+wait_field deployment/zero-server .status.readyReplicas 1
+wait_for "$WAIT_SECONDS" "the status says that KEDA is gone" has_scales NoKeda
+
 # A function that is deleted is one that does not exist.
 k delete workflow zero >/dev/null
 sleep 2

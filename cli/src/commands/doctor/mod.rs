@@ -36,6 +36,9 @@ pub struct Doctor {
     /// containerd's configuration, which names the runtime for pods
     #[arg(long, default_value = "/etc/containerd/config.toml", value_name = "FILE")]
     containerd_config: PathBuf,
+    /// Examine nothing but this configuration of a node
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// How a check ended.
@@ -65,7 +68,14 @@ impl Checks {
 
 impl Doctor {
     /// Prints all checks; exit code 1 if one found a fault.
+    ///
+    /// # Errors
+    /// With `--config`, the file's fault.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
+        if let Some(file) = &self.config {
+            NodeConfig::load(None, Some(file))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut checks = Checks::default();
         checks.add(State::Ok, "version", format!("cwasi {}", env!("CARGO_PKG_VERSION")));
         permissions(&mut checks);

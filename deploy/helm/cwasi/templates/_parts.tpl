@@ -44,6 +44,10 @@ spec:
   template:
     metadata:
       labels: {app: cwasi-{{ $verb }}}
+      {{- with and (eq $verb "install") $values.node.config }}
+      # It reads the configuration once: another one is another pod.
+      annotations: {cwasi.dev/node-config: {{ sha256sum . | trunc 16 | quote }}}
+      {{- end }}
     spec:
       {{- include "cwasi.runtimeNodes" (list $top (index . 2) $values.node) | nindent 6 }}
       {{- with include "cwasi.pullSecrets" $top }}{{ nindent 6 . }}{{ end }}
@@ -71,7 +75,8 @@ spec:
             exec: {command: [/bin/test, -e, /tmp/done]}
             periodSeconds: 2
           volumeMounts:
-            - {name: host, mountPath: /host}
+            # What the node unmounts is unmounted here, too: no volume stays in use.
+            - {name: host, mountPath: /host, mountPropagation: HostToContainer}
             {{- if eq $verb "install" }}
             - {name: config, mountPath: /config, readOnly: true}
             {{- end }}
@@ -80,7 +85,7 @@ spec:
           hostPath: {path: /}
         {{- if eq $verb "install" }}
         - name: config
-          configMap: {name: cwasi-node}
+          secret: {secretName: cwasi-node}
         {{- end }}
 {{- end }}
 
