@@ -118,7 +118,7 @@ async fn operate(arguments: Arguments) -> anyhow::Result<()> {
     let on_demand = OnDemand::start(&arguments, client.default_namespace())?;
     // Process 1 of a container ignores signals for which it has no handler.
     let mut terminated = signal(SignalKind::terminate())?;
-    let (mut leads, lease) = lease.watch().await;
+    let (mut leads, lease) = leader::keep(lease);
     let ended = tokio::select! {
         served = endpoints::serve(arguments.listen, metrics.clone()) => {
             let Err(error) = served;

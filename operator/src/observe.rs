@@ -32,6 +32,8 @@ pub struct Owned {
     pub resource: ApiResource,
     pub name: String,
     pub uid: Option<String>,
+    /// It is being deleted, and something holds that up.
+    pub is_going: bool,
 }
 
 impl Observed {
@@ -48,7 +50,8 @@ impl Observed {
                 continue;
             }
             let (resource, name) = (kind.clone(), object.name_any());
-            all.objects.push(Owned { resource, name, uid: object.uid() });
+            let is_going = object.metadata.deletion_timestamp.is_some();
+            all.objects.push(Owned { resource, name, uid: object.uid(), is_going });
             match kind.kind.as_str() {
                 "Deployment" => all.deployments.extend(parsed(&object)),
                 "StatefulSet" => all.stateful_sets.extend(parsed(&object)),
@@ -88,6 +91,13 @@ impl Observed {
     #[must_use]
     pub fn cron_job(&self, name: &str) -> Option<&CronJob> {
         self.cron_jobs.iter().find(|it| it.name_any() == name)
+    }
+
+    /// True if a ScaledObject of this name is being deleted: KEDA finishes that, if it is there.
+    #[must_use]
+    pub fn is_going(&self, scaled_object: &str) -> bool {
+        let mut all = self.scaled_objects.iter();
+        all.any(|it| it.name_any() == scaled_object && it.metadata.deletion_timestamp.is_some())
     }
 
     /// True if an HTTPRoute has no answer of a Gateway yet.

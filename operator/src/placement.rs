@@ -72,6 +72,11 @@ fn place(
         near.sort();
         near.dedup();
     }
+    // What the file says about an edge is said instead.
+    let is_placed = |other: &String| {
+        plan.placed_edges.iter().any(|edge| edge.other_end(name) == Some(other.as_str()))
+    };
+    near.retain(|other| !is_placed(other));
     (state, near)
 }
 

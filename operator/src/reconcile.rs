@@ -86,6 +86,10 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
                 scaler: context.scaler.clone(),
             };
             let wanted = objects::build(&plan, &facilities);
+            apply::prune_autoscalers(context, &namespace, &wanted, &observed)
+                .await
+                .map_err(failed)?;
+            let observed = observe();
             let what = (&plan, &facilities);
             let refused =
                 apply::all(workflow, context, what, &wanted, &observed).await.map_err(failed)?;

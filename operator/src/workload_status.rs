@@ -7,6 +7,8 @@ use kube::ResourceExt as _;
 
 use crate::resource::FunctionStatus;
 
+/// Reason of a pod that no node takes.
+pub(crate) const UNSCHEDULABLE: &str = "Unschedulable";
 /// Where pods of functions can run.
 pub(crate) const WITH_RUNTIME: &str = "; nodes with the runtime have the label cwasi/runtime=true";
 
@@ -85,11 +87,11 @@ pub(crate) fn pod_trouble(pod: &Pod, function: &str, where_it_runs: &str) -> Opt
         .conditions
         .iter()
         .flatten()
-        .find(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable"));
+        .find(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some(UNSCHEDULABLE));
     if let Some(condition) = unschedulable {
         let message = condition.message.as_deref().unwrap_or_default();
         let text = format!("{function}: no node takes the pod {name}: {message}{where_it_runs}");
-        return Some(Trouble::new("Unschedulable", text));
+        return Some(Trouble::new(UNSCHEDULABLE, text));
     }
     let all = [&status.init_container_statuses, &status.container_statuses];
     let containers = all.into_iter().flatten().flatten();

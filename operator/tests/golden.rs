@@ -208,7 +208,7 @@ fn containers_of_one_pod_share_names_and_a_network() {
         "spec.functions.b: spec.functions.a-2 has the port 8080, too",
         "spec.functions.c: spec.services.a-3 has the port 8081, too",
         "spec.functions.b.replicas: placement.policy pod has one network for all, and only one of 2 containers",
-        "spec.functions.c.hostNetwork: placement.policy pod has one network for all, and spec.functions.a does not",
+        "spec.functions.c.hostNetwork: placement.policy pod has one network for all, and would open the port of spec.functions.a-2",
     ] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }

@@ -138,3 +138,14 @@ fn a_workload_without_a_record_is_as_if_it_was_made_now() {
     decide(&mut upgraded, &observed, &[edge("front", "prices")]);
     assert_eq!(applied(&upgraded).0[0]["spec"], before[0]["spec"]);
 }
+
+#[test]
+fn what_the_file_says_about_an_edge_replaces_the_advice() {
+    let mut moved = plan(&json!({ "move": true }), 1);
+    decide(&mut moved, &Observed::default(), &[edge("front", "prices"), edge("front", "stock")]);
+    let (_, observed) = applied(&moved);
+    assert_eq!(near(&moved), ["prices", "stock"]);
+    let mut placed = plan(&json!({ "move": true, "edges": { "front->prices": "spread" } }), 1);
+    decide(&mut placed, &observed, &[]);
+    assert_eq!(near(&placed), ["stock"]);
+}

@@ -234,6 +234,11 @@ async fn entries_of_triggers_start_a_pod_and_keep_it() {
         fixture.cli(&["XACK", "n:orders", group, &id]);
     }
     wait_for_of(&mut fixture, asked.clone(), Ok(false)).await;
+    // What may not be read may have entries.
+    fixture.cli(&["ACL", "SETUSER", "default", "resetkeys", "~cwasi:*"]);
+    wait_for_of(&mut fixture, asked.clone(), Err(Code::Unavailable)).await;
+    fixture.cli(&["ACL", "SETUSER", "default", "allkeys"]);
+    wait_for_of(&mut fixture, asked.clone(), Ok(false)).await;
     // Another namespace's function of the same name has a group of its own.
     fixture.cli(&["XADD", "n:orders", "6-0", "a", "1"]);
     let foreign = ScaledObjectRef { namespace: "m".into(), ..asked.clone() };

@@ -262,6 +262,23 @@ fn a_service_that_does_not_run_is_named_with_the_remedy() {
     assert_eq!(status.services[0].endpoint.as_deref(), Some("hello-cache:6379"));
 }
 
+/// The new pod waits for what the old one has: a port of the node.
+#[test]
+fn a_pod_that_waits_for_the_end_of_another_one_is_no_trouble() {
+    let waiting = json!({ "conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no free ports",
+    }] });
+    let pods = |ends: Value| {
+        let mut old = pod(&json!({}));
+        old["metadata"]["deletionTimestamp"] = ends;
+        status(&observed(&json!({}), &json!({ "succeeded": 1 }), &[old, pod(&waiting)]))
+    };
+    let while_it_ends = pods(json!("2026-01-01T00:00:00Z"));
+    assert_eq!(condition(&while_it_ends, "Degraded").0, "False");
+    assert_eq!(condition(&while_it_ends, "Ready").1, "Waiting");
+    assert_eq!(condition(&pods(Value::Null), "Degraded").1, "Unschedulable");
+}
+
 const ZERO: &str = r#"
 apiVersion: cwasi.dev/v1alpha1
 kind: Workflow

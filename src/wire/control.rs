@@ -289,6 +289,9 @@ pub struct FunctionReport {
     pub queued: u64,
     /// Requests that were refused because the queue was full, since the instance started.
     pub refused: u64,
+    /// Parts of a fan-in that wait for the others of their group.
+    #[serde(default)]
+    pub waiting_parts: u64,
     /// Bytes of the segments that the workers keep to lend them.
     pub pool_bytes: u64,
     /// Differs from that of an earlier report if workers have begun requests since then.

@@ -31,6 +31,7 @@ CNI
 if [ "$containerd" = containerd-1.7 ]; then
     cat >/etc/containerd/config.toml <<TOML
 version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
 
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "localhost/pause:test"

@@ -138,6 +138,16 @@ fn instances_publish_what_they_do() {
     // The calls go on.
     let demand = controller.next();
     assert_eq!((&demand.source, demand.running, demand.began), (id, 5, false));
+    // Parts of a fan-in wait for the others, perhaps for minutes.
+    let report = FunctionReport { waiting_parts: 2, turns: 4, ..FunctionReport::default() };
+    there.network.observe(id, report);
+    let waiting = loop {
+        let demand = controller.next();
+        if demand.running != 5 {
+            break demand;
+        }
+    };
+    assert_eq!((&waiting.source, waiting.running, waiting.began), (id, 2, false));
 }
 
 /// Instances come and go under load: each call is answered once.

@@ -206,6 +206,21 @@ fn what_is_announced_already_stays_announced_without_memory() {
     unlimit(&served.redis);
 }
 
+/// Its calls would fail while it has no instance.
+#[test]
+fn a_function_stays_on_demand_without_memory() {
+    let redis = Redis::start(cwasi_testbed::redis::RedisVersion::Redis7);
+    let peer = Peer::start(&target(&redis));
+    peer.announce_on_demand();
+    let keys = redis.cli(&["KEYS", "cwasi:demand:*"]);
+    let key = keys.trim();
+    exhaust(&redis);
+    redis.cli(&["EXPIRE", key, "60"]);
+    peer.announce_on_demand();
+    assert!(redis.cli(&["TTL", key]).parse::<u64>().unwrap() > 60);
+    unlimit(&redis);
+}
+
 #[test]
 fn a_full_redis_handles_its_messages_and_refuses_others() {
     let redis = Redis::start(cwasi_testbed::redis::RedisVersion::Redis7);

@@ -6,12 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::AttachParams;
 use kube::{Api, ResourceExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
 
 use super::Cluster;
 use super::error::ClusterError;
@@ -24,6 +26,9 @@ const CONTAINER: &str = "node";
 const BUFFER: usize = 64 * 1024;
 /// Longest stderr in bytes; more is lost.
 const STDERR_MAX: usize = 1 << 20;
+
+/// Longest wait for output that came before the end.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// `$1` is the length of the payload, and the rest are the command's arguments. The command reads a payload until its
 /// end, and not every version of the exec protocol can end stdin. The shell's own process, which is outside of the
@@ -129,15 +134,32 @@ impl Cluster {
             said.extend_from_slice(&chunk[..chunk.len().min(room)]);
             Ok(())
         };
-        let ((), copied, read, status) =
-            tokio::join!(write, copy(stdout, each), copy(stderr, keep), status);
+        let read = async { tokio::join!(copy(stdout, each), copy(stderr, keep)) };
+        // The status comes last, or the word that there is none. After a connection that broke, or a command that has
+        // not read its payload, the streams themselves never end.
+        let (status, streams) = {
+            tokio::pin!(write, read, status);
+            let (mut is_written, mut streams) = (false, None);
+            let status = loop {
+                tokio::select! {
+                    status = &mut status => break status,
+                    () = &mut write, if !is_written => is_written = true,
+                    read = &mut read, if streams.is_none() => streams = Some(read),
+                }
+            };
+            if streams.is_none() {
+                streams = timeout(REST_TIMEOUT, read).await.ok();
+            }
+            (status, streams)
+        };
         // Until now: its end would end the connection.
         drop(stdin);
-        if let Err(error) = copied {
+        if let Some((Err(error), _)) = streams {
             return Ok(Err(error));
         }
-        read.map_err(|error| ended(&error.to_string()))?;
         let status = status.ok_or_else(|| ended("the connection broke"))?;
+        let (_copied, read) = streams.ok_or_else(|| ended("its output has no end"))?;
+        read.map_err(|error| ended(&error.to_string()))?;
         let code = exit_code(&status)
             .ok_or_else(|| ended(status.message.as_deref().unwrap_or("no reason is given")))?;
         Ok(Ok(Ended { code, stderr: said }))

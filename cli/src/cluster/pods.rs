@@ -43,9 +43,12 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
 }
 
-/// True if a container of this name is `function` or its replica in one pod: `NAME-2`.
+/// True if a container is `function`'s: by its annotation, or its name, which a replica in one pod has as `NAME-2`.
 #[must_use]
-pub fn is_of(container: &str, function: &str) -> bool {
+pub fn is_of(pod: &Pod, container: &str, function: &str) -> bool {
+    if let Some(name) = pod.annotations().get(&format!("{FUNCTION}.{container}")) {
+        return name == function;
+    }
     let Some(rest) = container.strip_prefix(function) else { return false };
     let number = rest.strip_prefix('-').unwrap_or_default();
     rest.is_empty() || number.parse::<u32>().is_ok()
@@ -59,8 +62,15 @@ pub fn runs(pod: &Pod, workflow: &str, function: &str) -> bool {
         && match label(names::FUNCTION) {
             Some(labelled) => labelled == function,
             // One pod has all functions.
-            None => containers(pod).any(|it| is_of(&it.name, function)),
+            None => containers(pod).any(|it| is_of(pod, &it.name, function)),
         }
+}
+
+/// False for a pod that has ended, such as one that was evicted, and for one that ends.
+#[must_use]
+pub fn is_live(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// The node of a pod; `None` before it is scheduled.
@@ -203,6 +213,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_has_ended_or_ends_is_not_live() {
+        let pod = |phase: &str, ends: Option<&str>| -> Pod {
+            let metadata = json!({ "deletionTimestamp": ends });
+            let pod = json!({ "metadata": metadata, "status": { "phase": phase } });
+            serde_json::from_value(pod).unwrap()
+        };
+        assert!(is_live(&pod("Running", None)) && is_live(&pod("Pending", None)));
+        assert!(!is_live(&pod("Failed", None)) && !is_live(&pod("Succeeded", None)));
+        assert!(!is_live(&pod("Running", Some("2026-01-01T00:00:00Z"))));
+    }
+
+    #[test]
     fn functions_have_the_names_that_callers_use() {
         let found = |one: &str, two: &str| {
             [(one, "id-of-greeter-2"), (two, "id-of-front")]
@@ -222,8 +244,10 @@ mod tests {
         assert!(runs(&whole, "w", "front") && runs(&whole, "w", "greeter"));
         assert!(!runs(&whole, "w", "gree") && !runs(&whole, "v", "front"));
         let of = ["greeter", "greeter-2", "greeter-10"];
-        assert!(of.into_iter().all(|it| is_of(it, "greeter")));
+        assert!(of.into_iter().all(|it| is_of(&whole, it, "greeter")));
         let others = ["greeter-b", "greeter2", "greeter-", "greeter-2b", "greet"];
-        assert!(!others.into_iter().any(|it| is_of(it, "greeter")));
+        assert!(!others.into_iter().any(|it| is_of(&whole, it, "greeter")));
+        let named = pod(&json!({ "cwasi.function.greeter-2": "greeter-2" }), &none);
+        assert!(is_of(&named, "greeter-2", "greeter-2") && !is_of(&named, "greeter-2", "greeter"));
     }
 }

@@ -146,6 +146,16 @@ pub fn file(workflow: &Workflow) -> Result<cwasi_workflow::Workflow, String> {
     read.map_err(|problems| problems.into_iter().next().map_or_else(String::new, |it| it.text))
 }
 
+impl Cluster {
+    /// True if a Workflow of this namespace has the function, and its pods are started on demand.
+    pub async fn is_on_demand(&self, namespace: &str, function: &str) -> bool {
+        let all = self.workflows_of(namespace).await.unwrap_or_default();
+        let files = all.iter().filter_map(|workflow| file(workflow).ok());
+        let scales = files.filter_map(|file| file.function(function)?.cluster.scale);
+        scales.into_iter().any(|scale| scale.min == 0)
+    }
+}
+
 /// Names of the functions in the spec, for a Workflow without a status.
 #[must_use]
 pub fn functions_of_spec(workflow: &Workflow) -> Vec<String> {

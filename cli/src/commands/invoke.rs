@@ -111,12 +111,11 @@ impl Invoke {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Calls it from a node that runs it.
+    /// Calls it from a node that runs it, or from any while it has no pod and is started on demand.
     async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
         let bytes = self.bytes()?;
         let cluster = kube::connect(&self.on.cluster, global).await?;
-        let function = cluster.function(&self.function).await?;
-        let node = cluster.node_pod(&self.on.system_namespace, &function.node).await?;
+        let node = kube::calling_node(&cluster, &self.on.system_namespace, &self.function).await?;
         let timeout = format!("--timeout={}", humantime::format_duration(self.timeout));
         let caller = format!("--as={}", self.caller);
         let namespace = format!("--pod-namespace={}", cluster.namespace);

@@ -36,7 +36,7 @@ fn state(checks: &Value, what: &str, part: &str) -> String {
 fn a_configuration_is_examined_alone() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");
-    let mut examine = |text: &str| {
+    let examine = |text: &str| {
         fs::write(&file, text).unwrap();
         let output = cwasi().args(["doctor", "--config"]).arg(&file).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())

@@ -9,7 +9,7 @@ use cwasi_testbed::span_line::SPAN_LINE;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Cluster, NODE_PODS, WORKFLOWS, text};
+use super::{Cluster, NODE_PODS, PODS, WORKFLOWS, text};
 
 /// What nodes were asked.
 type Asked = Arc<Mutex<Vec<Executed>>>;
@@ -75,6 +75,29 @@ fn invoke_calls_from_a_node_that_runs_the_function() {
             "--namespace=k8s.io",
         ]
     );
+}
+
+/// Such as one that does not know an option.
+#[test]
+fn a_command_that_does_not_read_its_payload_ends() {
+    let cluster = Cluster::new();
+    let stderr = b"cwasi: unexpected argument\n".to_vec();
+    answering(&cluster, Ran { stderr, code: 2, ..Ran::default() });
+    let payload = tempfile::NamedTempFile::new().unwrap();
+    payload.as_file().set_len(8 << 20).unwrap();
+    let path = payload.path().display();
+    let said = cluster.fails(2, &format!("invoke --kube prices --data @{path}"));
+    assert!(said.starts_with("cwasi: unexpected argument\n"), "{said}");
+}
+
+#[test]
+fn a_connection_that_breaks_is_an_error() {
+    let cluster = Cluster::new();
+    answering(&cluster, Ran { stdout: b"half".to_vec(), breaks: true, ..Ran::default() });
+    let output = cluster.run("invoke --kube prices");
+    assert!(!output.status.success());
+    assert_eq!(text(&output.stdout), "half");
+    assert!(text(&output.stderr).contains("the connection broke"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -255,6 +278,38 @@ fn the_spans_of_all_nodes_are_one_trace() {
     assert!(waterfall.contains("2 spans") && waterfall.contains("front calls"), "{waterfall}");
     let said = cluster.fails(66, "trace --kube ffffffff");
     assert!(said.contains("no trace ffffffff on a node of this cluster"), "{said}");
+}
+
+/// Its first call starts a pod, wherever that call begins.
+#[test]
+fn a_function_that_is_started_on_demand_is_called_from_any_node() {
+    let cluster = Cluster::new();
+    with_activation(&cluster);
+    let asked = answering(&cluster, Ran { stdout: b"12".to_vec(), ..Ran::default() });
+    cluster.api.remove(&format!("{PODS}/shop-prices-a"));
+    assert_eq!(cluster.ok("invoke --kube prices"), "12");
+    assert_eq!(asked.lock().unwrap()[0].pod, format!("{NODE_PODS}/cwasi-install-node1"));
+    // `front` is no such function.
+    for pod in ["shop-front-a", "shop-front-b"] {
+        cluster.api.remove(&format!("{PODS}/{pod}"));
+    }
+    let said = cluster.fails(66, "invoke --kube front");
+    assert!(said.contains("front"), "{said}");
+}
+
+/// Such as a prefix that several traces of one node have: no part of one of them is printed.
+#[test]
+fn words_that_are_wrong_on_one_node_are_an_error() {
+    let cluster = Cluster::new();
+    cluster.api.on_exec(|executed| {
+        if executed.pod.ends_with("node1") {
+            let stderr = b"cwasi: 2 traces begin with 1234: use more digits".to_vec();
+            return Ran { code: 2, stderr, ..Ran::default() };
+        }
+        Ran { stdout: b"{\"spans\": []}".to_vec(), ..Ran::default() }
+    });
+    let said = cluster.fails(2, "trace --kube 1234");
+    assert!(said.contains("2 traces begin with 1234"), "{said}");
 }
 
 /// A node whose command fails is named and left out.

@@ -24,6 +24,17 @@ fn ps_lists_functions_with_their_nodes_and_what_needs_a_person() {
     );
 }
 
+/// An evicted pod stays as an object.
+#[test]
+fn ps_leaves_out_pods_that_have_ended() {
+    let cluster = Cluster::new();
+    let path = format!("{PODS}/shop-front-a");
+    let mut pod = cluster.api.get(&path).unwrap();
+    pod["status"]["phase"] = json!("Failed");
+    cluster.api.put(&path, pod);
+    assert_eq!(cluster.json("ps --kube --json")[0]["functions"][0]["nodes"], json!(["node2"]));
+}
+
 #[test]
 fn namespaces_are_the_context_s_or_those_of_the_command_line() {
     let cluster = Cluster::new();

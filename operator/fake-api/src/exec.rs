@@ -43,6 +43,8 @@ pub struct Ran {
     pub code: u8,
     /// Bytes of stdin without which it does not run: the handler is asked again when they are there.
     pub needs: usize,
+    /// The connection breaks before the end is known.
+    pub breaks: bool,
 }
 
 /// Switches the protocol, and runs the command.
@@ -86,6 +88,9 @@ async fn run(request: Request<Incoming>, handler: Handler) {
     };
     for (stream, bytes) in [(STDOUT, ran.stdout), (STDERR, ran.stderr)] {
         send(&mut socket, stream, &bytes).await;
+    }
+    if ran.breaks {
+        return;
     }
     send(&mut socket, STATUS, status(ran.code).to_string().as_bytes()).await;
     // The client ends the connection.

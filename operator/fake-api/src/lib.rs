@@ -34,6 +34,8 @@ struct State {
     /// By path of the pod, and container.
     logs: BTreeMap<(String, String), String>,
     refused: BTreeMap<String, String>,
+    /// Of this manager no Deployment is taken.
+    refused_manager: String,
     /// Path and status of requests that are refused, whatever their method.
     denied: BTreeMap<String, (StatusCode, String)>,
     /// Beginning of the paths that it does not know; empty for none.
@@ -90,6 +92,11 @@ impl FakeApi {
         state.objects.insert(path.to_owned(), object);
     }
 
+    /// Removes an object, and nothing else.
+    pub fn remove(&self, path: &str) {
+        self.state.lock().unwrap().objects.remove(path);
+    }
+
     /// Writes the log of a container, by the path of its pod.
     pub fn put_log(&self, pod: &str, container: &str, text: &str) {
         let key = (pod.to_owned(), container.to_owned());
@@ -99,6 +106,11 @@ impl FakeApi {
     /// Refuses to apply this object, or to list these.
     pub fn refuse(&self, path: &str, message: &str) {
         self.state.lock().unwrap().refused.insert(path.to_owned(), message.to_owned());
+    }
+
+    /// Refuses what this manager applies of Deployments.
+    pub fn refuse_manager(&self, manager: &str) {
+        manager.clone_into(&mut self.state.lock().unwrap().refused_manager);
     }
 
     /// Answers requests to exactly this path with an error.
@@ -253,6 +265,9 @@ impl State {
     fn apply(&mut self, path: &str, manager: &str, mut body: Value) -> Answer {
         if let Some(message) = self.refused.get(path) {
             return error(StatusCode::FORBIDDEN, message);
+        }
+        if manager == self.refused_manager && path.contains("/deployments/") {
+            return error(StatusCode::UNPROCESSABLE_ENTITY, "it is invalid");
         }
         if let Some(path) = path.strip_suffix("/status") {
             let object = self.objects.get_mut(path).unwrap();

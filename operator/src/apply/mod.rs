@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::objects::{Facilities, Object, names};
 use crate::observe::{Observed, Owned};
 use crate::plan::Plan;
+use crate::replicas::fewest_pods;
 use crate::resource::Workflow;
 use crate::service_status::replicas_of_service;
 
@@ -28,6 +29,8 @@ const TERMINATING: &str = "because it is being terminated";
 /// Answers that say nothing about the object: a conflict of two writers, too many requests, a server that has no time
 /// or is away.
 const TRANSIENT: [u16; 4] = [409, 429, 503, 504];
+
+const AUTOSCALERS: [&str; 2] = ["HorizontalPodAutoscaler", "ScaledObject"];
 
 /// An object that the API did not take.
 #[derive(Clone, Debug)]
@@ -58,7 +61,7 @@ pub async fn all(
 ) -> kube::Result<Vec<Refused>> {
     let mut refused = Vec::new();
     let may_start = plan.placement == Placement::Pod
-        || secondaries_run(plan, observed) && services_run(plan, observed);
+        || secondaries_run(plan, facilities, observed) && services_run(plan, observed);
     for object in wanted {
         let exists = observed.has(object);
         // A Job runs once: what there is stays as it is, and a new one waits for the functions that it may call, and
@@ -78,12 +81,18 @@ pub async fn all(
     Ok(refused)
 }
 
-fn secondaries_run(plan: &Plan, observed: &Observed) -> bool {
-    // A function that is started on demand may have no pod.
-    plan.secondaries().filter(|it| it.announcement.is_none()).all(|planned| {
+fn secondaries_run(plan: &Plan, facilities: &Facilities, observed: &Observed) -> bool {
+    plan.secondaries().all(|planned| {
         let name = names::object(&plan.workflow, Some(&planned.function.name));
-        let status = observed.deployment(&name).and_then(|it| it.status.as_ref());
-        status.and_then(|it| it.available_replicas).is_some_and(|available| available > 0)
+        let Some(deployment) = observed.deployment(&name) else { return false };
+        let available = deployment.status.as_ref().and_then(|it| it.available_replicas);
+        if available.is_some_and(|available| available > 0) {
+            return true;
+        }
+        // Calls of a function that is started on demand wait for its pod. Others may want none of theirs.
+        let wants_none = deployment.spec.as_ref().and_then(|it| it.replicas) == Some(0);
+        let may_be_none = fewest_pods(plan, planned, facilities, observed) == 0;
+        may_be_none && (wants_none || planned.announcement.is_some() && !planned.scaled_by_others)
     })
 }
 
@@ -155,6 +164,22 @@ fn refusal(object: &Object, error: kube::Error) -> kube::Result<Outcome> {
     }
 }
 
+/// Deletes autoscalers that are no longer wanted: a Deployment has one at a time. To be called before [`all`].
+///
+/// # Errors
+/// When the API fails.
+pub async fn prune_autoscalers(
+    context: &Context,
+    namespace: &str,
+    wanted: &[Object],
+    observed: &Observed,
+) -> kube::Result<()> {
+    let is_autoscaler = |it: &Owned| AUTOSCALERS.contains(&it.resource.kind.as_str());
+    let autoscalers = observed.objects.iter().filter(|it| is_autoscaler(it)).cloned().collect();
+    let observed = Observed { objects: autoscalers, ..Observed::default() };
+    prune(context, namespace, wanted, &observed).await
+}
+
 /// Deletes what is no longer wanted.
 ///
 /// # Errors
@@ -165,10 +190,10 @@ pub async fn prune(
     wanted: &[Object],
     observed: &Observed,
 ) -> kube::Result<()> {
-    for Owned { resource, name, uid } in &observed.objects {
+    for Owned { resource, name, uid, is_going } in &observed.objects {
         let is_wanted =
             wanted.iter().any(|it| it.resource.kind == resource.kind && it.name == *name);
-        if is_wanted {
+        if is_wanted || *is_going {
             continue;
         }
         info!(kind = resource.kind, name, namespace, "deletes what is no longer wanted");

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::objects::{Facilities, Object, names};
 use crate::observe::Observed;
 use crate::plan::Plan;
+use crate::replicas::fewest_pods;
 
 /// A Deployment of which others decide the number of pods.
 pub(super) struct Scaled {
@@ -36,7 +37,7 @@ impl Scaled {
         let of_object = |name: &str| names::object(&plan.workflow, Some(name)) == object.name;
         let planned = plan.secondaries().find(|it| of_object(&it.function.name))?;
         let is_at_zero = deployment.spec.as_ref().and_then(|it| it.replicas) == Some(0);
-        Some(Self { fewest: planned.fewest_pods(facilities), is_at_zero })
+        Some(Self { fewest: fewest_pods(plan, planned, facilities, observed), is_at_zero })
     }
 
     /// True if it has no pod, and nothing makes one.
@@ -55,10 +56,13 @@ impl Scaled {
         let Some(found) = all.get_opt(&object.name).await? else { return Ok(None) };
         let present = found.spec.as_ref().and_then(|it| it.replicas).unwrap_or(1);
         let present = u32::try_from(present).unwrap_or(0);
-        if !is_given_up(&found) && (present > 0 || self.fewest == 0) {
+        let number = present.max(self.fewest);
+        // Until the API takes the rest, the operator has the field, too.
+        let is_handed_over = has_applied(&found, names::REPLICAS_MANAGER) && number == present;
+        let is_given_up = has_applied(&found, names::MANAGER) && !is_handed_over;
+        if !is_given_up && (present > 0 || self.fewest == 0) {
             return Ok(None);
         }
-        let number = present.max(self.fewest);
         info!(namespace, deployment = object.name, present, number, "sets the number of pods once");
         let body = json!({
             "apiVersion": "apps/v1",
@@ -73,10 +77,10 @@ impl Scaled {
     }
 }
 
-/// True if the operator has applied `replicas`, and nobody has changed it.
-fn is_given_up(deployment: &Deployment) -> bool {
+/// True if a manager has applied `replicas`, and nobody has changed it.
+fn has_applied(deployment: &Deployment, manager: &str) -> bool {
     deployment.managed_fields().iter().any(|it| {
-        it.manager.as_deref() == Some(names::MANAGER)
+        it.manager.as_deref() == Some(manager)
             && it.operation.as_deref() == Some("Apply")
             && it.fields_v1.as_ref().is_some_and(|it| !it.0["f:spec"]["f:replicas"].is_null())
     })

@@ -18,11 +18,12 @@ use crate::apply::Refused;
 use crate::objects::{Facilities, names};
 use crate::observe::Observed;
 use crate::plan::{Plan, PlannedFunction};
+use crate::replicas::fewest_pods;
 use crate::resource::{FunctionStatus, WorkflowStatus};
 use crate::service_status::{service, sidecar};
 use crate::workload_status::{
-    WITH_RUNTIME, deployment_trouble, is_ready, job_is_ready, job_trouble, newest_digest,
-    pod_trouble, replicas,
+    UNSCHEDULABLE, WITH_RUNTIME, deployment_trouble, is_ready, job_is_ready, job_trouble,
+    newest_digest, pod_trouble, replicas,
 };
 
 pub use crate::workload_status::Trouble;
@@ -229,7 +230,8 @@ fn function(
                 status.workload = format!("Deployment/{object}");
                 (status.replicas, status.ready_replicas) = replicas(deployment);
                 // Until its autoscaler has made them.
-                let fewest = own.map_or(1, |_| planned.fewest_pods(view.facilities));
+                let fewest =
+                    own.map_or(1, |_| fewest_pods(plan, planned, view.facilities, observed));
                 status.replicas = status.replicas.max(i32::try_from(fewest).unwrap_or(i32::MAX));
                 troubles.extend(deployment_trouble(deployment, &function.name));
             }
@@ -237,7 +239,11 @@ fn function(
     }
     if !is_ready(&status) {
         let trouble = |pod| pod_trouble(pod, &function.name, WITH_RUNTIME);
-        troubles.extend(observed.pods_of(own).find_map(trouble));
+        // A pod that goes still has what the next one waits for: a port of the node, or its part of a quota.
+        let mut pods = observed.pods_of(own);
+        let is_making_room = pods.any(|pod| pod.metadata.deletion_timestamp.is_some());
+        let found = observed.pods_of(own).find_map(trouble);
+        troubles.extend(found.filter(|it| !is_making_room || it.reason != UNSCHEDULABLE));
     }
     status
 }

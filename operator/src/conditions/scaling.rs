@@ -49,6 +49,14 @@ fn with_keda(
     for planned in on_demand {
         let function = &planned.function.name;
         let name = names::object(&plan.workflow, Some(function));
+        if view.observed.is_going(&name) {
+            messages.push(format!(
+                "{function}: it keeps one pod: ScaledObject {name} is being deleted, which only KEDA finishes; if KEDA is \
+                 gone: kubectl patch scaledobject {name} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+            ));
+            reason.get_or_insert_with(|| "KedaIsGone".to_owned());
+            continue;
+        }
         let object = found(&view.observed.scaled_objects, &name);
         if let Some((why, message)) = object.and_then(failure) {
             let remedy = match why.as_str() {

@@ -14,13 +14,12 @@ use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 use cwasi_workflow::document::Problem;
 use cwasi_workflow::services::{Address, SHARED_HOST, Service};
-use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Scale, Source};
+use cwasi_workflow::{Embedded, Function, PlacedEdge, Placement, Role, Source};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::objects::Facilities;
 use crate::replicas::scaled_by_others;
 use crate::resource::Workflow;
 
@@ -196,17 +195,6 @@ impl PlannedFunction {
         let name = &self.function.name;
         let further = (2..=self.function.replicas).map(|number| format!("{name}-{number}"));
         std::iter::once(name.clone()).chain(further).collect()
-    }
-
-    /// Pods that it has at least, if it has some of its own.
-    #[must_use]
-    pub fn fewest_pods(&self, facilities: &Facilities) -> u32 {
-        match self.function.cluster.scale {
-            _ if self.scaled_by_others => 0,
-            None => self.function.replicas,
-            Some(Scale { min: 0, .. }) if facilities.on_demand().is_some() => 0,
-            Some(scale) => scale.min.max(1),
-        }
     }
 }
 

@@ -51,8 +51,8 @@ impl Plan {
         let services = self.services.iter().map(|it| {
             (format!("spec.services.{}", it.service.name), vec![it.service.name.clone()])
         });
-        let libraries = self.functions.iter().filter(|it| it.function.role == Role::Library);
-        let libraries = libraries.map(|it| {
+        let running: Vec<_> = self.running().map(|(_, it)| it).collect();
+        let libraries = self.libraries(&running).map(|it| {
             (format!("spec.functions.{}", it.function.name), vec![it.function.name.clone()])
         });
         let running = self.running().map(|(path, it)| (path, it.container_names()));
@@ -69,17 +69,21 @@ impl Plan {
         }
     }
 
+    /// With the node's network for one, everybody's ports are the node's.
     fn check_networks(&self, faults: &mut Vec<String>) {
-        let services = self
-            .services
-            .iter()
-            .map(|it| (format!("spec.services.{}", it.service.name), it.service.host_network));
-        let functions = self.running().map(|(path, it)| (path, it.function.host_network));
-        let (of_node, own): (Vec<_>, Vec<_>) = functions.chain(services).partition(|(_, it)| *it);
-        if let (Some((first, _)), Some((other, _))) = (of_node.first(), own.first()) {
+        let services = self.services.iter().map(|it| {
+            (format!("spec.services.{}", it.service.name), it.service.host_network, true)
+        });
+        let functions = self.running().map(|(path, it)| {
+            (path, it.function.host_network, it.function.cluster.http_port.is_some())
+        });
+        let all: Vec<_> = functions.chain(services).collect();
+        let of_node = all.iter().find(|(_, is_host, _)| *is_host);
+        let own = all.iter().find(|(_, is_host, has_port)| *has_port && !*is_host);
+        if let (Some((first, ..)), Some((other, ..))) = (of_node, own) {
             faults.push(format!(
-                "{first}.hostNetwork: placement.policy pod has one network for all, and {other} does not have the node's: \
-                 set hostNetwork for all, or for none, or {REMEDY}"
+                "{first}.hostNetwork: placement.policy pod has one network for all, and would open the port of {other} on \
+                 the node: set hostNetwork there, too, or for none, or {REMEDY}"
             ));
         }
     }

@@ -10,7 +10,7 @@ use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt as _};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::objects::names;
 use crate::plan::Plan;
@@ -65,7 +65,7 @@ impl Announcer {
         self.read(workflows);
         let waits_for_keda = !self.has_keda && self.locations().next().is_some();
         if is_due || waits_for_keda {
-            self.has_keda = client.list_api_group_resources(KEDA).await.is_ok();
+            self.look_for_keda(client).await;
         }
         let wanted: HashMap<Identity, Location> = match self.has_keda {
             true => self.locations().map(|it| (it.identity.clone(), it.clone())).collect(),
@@ -78,10 +78,19 @@ impl Announcer {
             self.announced.remove(&function);
             info!(%function, "is no longer started on demand");
         }
+        let mut refused = None;
         for (function, location) in wanted {
             let known = self.announced.get(&function);
             if is_due || known != Some(&location) {
-                demand::announce(session, &location).await?;
+                match demand::announce(session, &location).await {
+                    Ok(()) => {}
+                    // The others may be kept, which needs no memory.
+                    Err(error @ NetworkError::OutOfMemory { .. }) => {
+                        refused = Some(error);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
                 if known.is_none() {
                     info!(%function, "is started on demand");
                 }
@@ -91,7 +100,16 @@ impl Announcer {
         if is_due {
             self.repeated = Some((Instant::now(), session.epoch));
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Only the API's word that it does not know KEDA's kinds says that KEDA is away: withdrawn calls fail.
+    async fn look_for_keda(&mut self, client: &Client) {
+        match client.list_api_group_resources(KEDA).await {
+            Ok(_) => self.has_keda = true,
+            Err(kube::Error::Api(status)) if status.code == 404 => self.has_keda = false,
+            Err(error) => debug!(%error, "it is not known whether KEDA is there"),
+        }
     }
 
     fn locations(&self) -> impl Iterator<Item = &Location> {
@@ -123,6 +141,8 @@ impl Announcer {
 
 #[cfg(test)]
 mod tests {
+    use cwasi_fake_api::FakeApi;
+    use hyper::StatusCode;
     use serde_json::json;
 
     use super::*;
@@ -140,6 +160,24 @@ mod tests {
             } },
         });
         Arc::new(serde_json::from_value(workflow).unwrap())
+    }
+
+    #[tokio::test]
+    async fn an_api_that_does_not_answer_does_not_take_keda_away() {
+        const PATH: &str = "/apis/keda.sh/v1alpha1";
+        let (api, mut announcer) = (FakeApi::default(), Announcer::default());
+        let client = api.client();
+        announcer.look_for_keda(&client).await;
+        assert!(!announcer.has_keda);
+        api.put(PATH, json!({ "kind": "APIResourceList", "groupVersion": KEDA, "resources": [] }));
+        announcer.look_for_keda(&client).await;
+        assert!(announcer.has_keda);
+        api.deny(PATH, StatusCode::SERVICE_UNAVAILABLE, "no time");
+        announcer.look_for_keda(&client).await;
+        assert!(announcer.has_keda, "as before");
+        api.deny(PATH, StatusCode::NOT_FOUND, "no such group");
+        announcer.look_for_keda(&client).await;
+        assert!(!announcer.has_keda);
     }
 
     #[test]

@@ -70,27 +70,28 @@ impl DemandTable {
         let Demand { identity, source, waiting, running, began } = demand;
         debug!(%identity, source, waiting, running, began, "demand");
         let mut counts = self.lock();
-        let known = |counts: &HashMap<Identity, HashMap<String, Count>>| {
+        let is_valid = |count: &Count| count.is_valid(now) || count.is_active(now);
+        let size = |counts: &HashMap<Identity, HashMap<String, Count>>| {
             counts.values().map(HashMap::len).sum::<usize>()
         };
-        if known(&counts) >= COUNTS_MAX {
+        let mut sources = counts.remove(&identity).unwrap_or_default();
+        sources.retain(|_, count| is_valid(count));
+        if !sources.contains_key(&source) && size(&counts) + sources.len() >= COUNTS_MAX {
             counts.retain(|_, sources| {
-                sources.retain(|_, count| count.is_valid(now) || count.is_active(now));
+                sources.retain(|_, count| is_valid(count));
                 !sources.is_empty()
             });
-            let is_new = counts.get(&identity).is_none_or(|it| !it.contains_key(&source));
-            if is_new && known(&counts) >= COUNTS_MAX {
-                debug!(%identity, source, "too many sources: this one does not count");
-                return;
-            }
         }
-        let sources = counts.entry(identity).or_default();
-        sources.retain(|_, count| count.is_valid(now) || count.is_active(now));
         let began = if began { Some(now) } else { sources.get(&source).and_then(|it| it.began) };
         if waiting == 0 && running == 0 && began.is_none() {
             sources.remove(&source);
-        } else {
+        } else if sources.contains_key(&source) || size(&counts) + sources.len() < COUNTS_MAX {
             sources.insert(source, Count { waiting, running, read: now, began });
+        } else {
+            debug!(%identity, source, "too many sources: this one does not count");
+        }
+        if !sources.is_empty() {
+            counts.insert(identity, sources);
         }
         drop(counts);
         self.changed.send_replace(());
@@ -158,7 +159,7 @@ mod tests {
             (0, false)
         );
         table.record(demand("b", 0, 0, false), later);
-        assert!(table.lock()[&identity()].is_empty());
+        assert!(table.lock().is_empty());
     }
 
     /// A function with many short calls runs none at most moments.

@@ -119,3 +119,51 @@ async fn anothers_number_that_comes_meanwhile_wins() {
     cluster.try_to_reconcile().await.unwrap();
     assert_eq!(cluster.replicas(), 2);
 }
+
+/// `helm uninstall` takes KEDA's controller with its kinds: nobody finishes the deletion.
+#[tokio::test]
+async fn a_scaled_object_that_hangs_starts_nothing() {
+    let cluster = Cluster::new(greeter(&json!({ "scale": { "min": 0, "max": 3 } })));
+    cluster.reconcile().await;
+    let mut scaled = cluster.api.get(SCALED).unwrap();
+    scaled["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    cluster.api.put(SCALED, scaled);
+    cluster.scale(0);
+    cluster.reconcile().await;
+    assert_eq!(cluster.replicas(), 1);
+    assert_eq!(cluster.condition("ScalesToZero"), ("False".to_owned(), "KedaIsGone".to_owned()));
+    // It is not deleted again and again.
+    cluster.write(greeter(&json!({ "replicas": 1 })));
+    let requests = cluster.reconcile().await;
+    assert!(!requests.iter().any(|it| it.starts_with("DELETE")), "{requests:?}");
+}
+
+/// The number is set once, also while the API takes nothing else.
+#[tokio::test]
+async fn a_number_that_was_handed_over_is_not_set_again() {
+    let cluster = Cluster::new(greeter(&json!({ "replicas": 5 })));
+    cluster.reconcile().await;
+    cluster.write(greeter(&json!({ "scale": { "min": 2, "max": 9 } })));
+    cluster.api.refuse_manager("cwasi-operator");
+    let writes = |requests: &[String]| {
+        requests.iter().filter(|it| **it == format!("PATCH {DEPLOYMENT}")).count()
+    };
+    assert_eq!(writes(&cluster.reconcile().await), 2);
+    assert_eq!(writes(&cluster.reconcile().await), 1);
+    assert_eq!((cluster.replicas(), cluster.condition("Ready").1.as_str()), (5, "Refused"));
+}
+
+/// A Job may run while others keep a function that it may call at zero, and not before one of several runs.
+#[tokio::test]
+async fn a_job_does_not_wait_for_a_function_that_others_keep_at_zero() {
+    let mut functions = greeter(&json!({}));
+    functions["hello"] = json!({ "image": "i:1" });
+    let cluster = Cluster::new(functions);
+    cluster.annotate(&json!({ "cwasi.dev/scaled-by-others": "greeter" }));
+    cluster.reconcile().await;
+    cluster.reconcile().await;
+    assert_eq!(cluster.jobs(), [""; 0]);
+    cluster.scale(0);
+    cluster.reconcile().await;
+    assert_eq!(cluster.jobs().len(), 1);
+}

@@ -74,7 +74,7 @@ mod tests {
             queued,
             refused,
             pool_bytes: 10,
-            turns: 0,
+            ..FunctionReport::default()
         };
         let mut table = FunctionTable::default();
         table.set(&key, "a", report(5, 3));

@@ -87,11 +87,12 @@ impl Occupied {
         self.lock().remove(instance);
     }
 
-    /// Running and queued calls, and whether calls have begun since the last time; `None` if there were none.
+    /// Running and waiting calls, and whether calls have begun since the last time; `None` if there were none.
     fn take(&self, instance: &str) -> Option<(u64, bool)> {
         let mut all = self.lock();
         let occupation = all.get_mut(instance)?;
-        let running = occupation.report.busy.saturating_add(occupation.report.queued);
+        let FunctionReport { busy, queued, waiting_parts, .. } = occupation.report;
+        let running = busy.saturating_add(queued).saturating_add(waiting_parts);
         let began = occupation.report.turns != occupation.published_turns;
         occupation.published_turns = occupation.report.turns;
         (running > 0 || began).then_some((running, began))

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::announcement_key;
 use super::error::NetworkError;
+use super::locations::expire;
 use super::session::RedisSession;
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::{Demand, Location};
@@ -29,12 +30,17 @@ pub const ANNOUNCE_EVERY: Duration = Duration::from_secs(10);
 /// # Errors
 /// When Redis does not take it.
 pub async fn announce(session: &RedisSession, function: &Location) -> Result<(), NetworkError> {
+    let key = announcement_key(&function.identity);
     let mut cmd = redis::cmd("SET");
-    cmd.arg(announcement_key(&function.identity))
-        .arg(function.encode())
-        .arg("EX")
-        .arg(ANNOUNCED_FOR.as_secs());
-    session.run("SET", &cmd).await
+    cmd.arg(&key).arg(function.encode()).arg("EX").arg(ANNOUNCED_FOR.as_secs());
+    match session.run("SET", &cmd).await {
+        // Refreshing an existing key needs no memory.
+        Err(error @ NetworkError::OutOfMemory { .. }) => {
+            let kept = expire(session, &key, ANNOUNCED_FOR).await?;
+            if kept { Ok(()) } else { Err(error) }
+        }
+        stored => stored,
+    }
 }
 
 /// Withdraws a function: its calls fail again while it has no instance.

@@ -52,7 +52,11 @@ pub async fn announce(session: &RedisSession, location: &Location) -> Result<(),
 }
 
 /// Has a key expire; false when it does not exist.
-async fn expire(session: &RedisSession, key: &str, after: Duration) -> Result<bool, NetworkError> {
+pub(super) async fn expire(
+    session: &RedisSession,
+    key: &str,
+    after: Duration,
+) -> Result<bool, NetworkError> {
     let mut cmd = redis::cmd("PEXPIRE");
     cmd.arg(key).arg(milliseconds(after));
     session.run("PEXPIRE", &cmd).await

@@ -31,6 +31,8 @@ impl Explain {
         let of_host = self.host || self.caller == CALLER_NAME;
         let called_from = if of_host { &self.callee } else { &self.caller };
         let function = cluster.function(called_from).await?;
+        // Where its pod is, and where names without a namespace are looked up.
+        let home = called_from.rsplit_once('/').map_or(&*cluster.namespace, |(it, _)| it);
         let node = cluster.node_pod(&self.on.system_namespace, &function.node).await?;
         let namespace = format!("--pod-namespace={}", cluster.namespace);
         let caller = if of_host { &self.caller } else { &function.container };
@@ -42,7 +44,7 @@ impl Explain {
         let asking = on_node::captured(&cluster, &node, &words, EXPLANATION_MAX);
         let (stdout, ended) = Interrupt::new()?.or(asking).await?;
         if ended.code == 0 || ended.code == Exit::Findings as u8 {
-            let from = function.workflow.as_deref();
+            let from = (home, function.workflow.as_deref());
             let of_caller = match of_host {
                 true => Activation::default(),
                 false => of_function(&cluster, from, &self.caller).await,
@@ -68,8 +70,9 @@ fn name(target: &str) -> &str {
 }
 
 /// What a Workflow of the function's namespace says of it: the one of its caller's pod, or the first one that has it.
-async fn of_function(cluster: &Cluster, preferred: Option<&str>, target: &str) -> Activation {
-    match found(cluster, preferred, target).await {
+/// `from`: the caller's namespace, and the Workflow of its pod.
+async fn of_function(cluster: &Cluster, from: (&str, Option<&str>), target: &str) -> Activation {
+    match found(cluster, from, target).await {
         Ok(found) => found.unwrap_or_default(),
         Err(error) => {
             output::note(format_args!(
@@ -82,10 +85,11 @@ async fn of_function(cluster: &Cluster, preferred: Option<&str>, target: &str) -
 
 async fn found(
     cluster: &Cluster,
-    preferred: Option<&str>,
+    (home, preferred): (&str, Option<&str>),
     target: &str,
 ) -> Result<Option<Activation>, String> {
-    let namespace = target.rsplit_once('/').map_or(&*cluster.namespace, |(namespace, _)| namespace);
+    let namespace = target.rsplit_once('/').map_or(home, |(namespace, _)| namespace);
+    let preferred = preferred.filter(|_| namespace == home);
     let mut all = match cluster.workflows_of(namespace).await {
         Ok(all) => all,
         // Pods need no Workflow.

@@ -113,7 +113,7 @@ fn logs_in(pod: &Pod, workflow: &str, function: Option<&str>) -> Vec<PodLog> {
     }
     let has_label = pod.labels().contains_key(cwasi_operator_api::names::FUNCTION);
     let is_wanted = |container: &str| {
-        function.is_none_or(|function| has_label || pods::is_of(container, function))
+        function.is_none_or(|function| has_label || pods::is_of(pod, container, function))
     };
     let containers = pods::containers(pod).map(|it| it.name.clone());
     let wanted = containers.filter(|container| is_wanted(container));

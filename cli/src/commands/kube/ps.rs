@@ -85,7 +85,8 @@ fn row(workflow: &Workflow, pods: &[Pod]) -> WorkflowRow {
         functions = functions_of_spec(workflow).into_iter().map(named).collect();
     }
     let row_of = |function: FunctionStatus| {
-        let own = pods.iter().filter(|pod| pods::runs(pod, &name, &function.name));
+        let live = pods.iter().filter(|pod| pods::is_live(pod));
+        let own = live.filter(|pod| pods::runs(pod, &name, &function.name));
         FunctionRow {
             nodes: own.filter_map(pods::node).map(str::to_owned).collect(),
             function: function.name,

@@ -79,6 +79,8 @@ impl Nodes<'_> {
         for (node, answer) in nodes.keys().zip(answers) {
             match answer {
                 Ok(answer) => found.extend(answer),
+                // Wrong for all nodes, such as a prefix that several traces of one have.
+                Err(failure) if failure.exit() == Exit::Usage => return Err(failure),
                 Err(failure) => {
                     output::note(format_args!("cwasi: node {node} is left out: {failure}"));
                     failures += 1;

@@ -53,8 +53,13 @@ impl StreamReader {
         let groups = match session.run::<Value>("XINFO GROUPS", &cmd).await {
             Ok(Value::Array(groups)) => groups,
             Ok(_) => Vec::new(),
-            // There is no such stream, or no stream of this name.
-            Err(NetworkError::Command { .. }) => return Ok(Waiting::default()),
+            // There is no such stream, or no stream of this name. Other answers, such as a right that is missing, do not
+            // say that nothing waits.
+            Err(NetworkError::Command { reason, .. })
+                if reason.contains("no such key") || reason.contains("WRONGTYPE") =>
+            {
+                return Ok(Waiting::default());
+            }
             Err(error) => return Err(error),
         };
         let groups = groups.iter().map(facts);

@@ -264,6 +264,12 @@ impl Barrier {
         self.earliest.filter(|_| !self.is_empty())
     }
 
+    /// Parts that wait.
+    #[must_use]
+    pub fn waiting_parts(&self) -> usize {
+        self.groups.values().map(|group| group.parts.len()).sum()
+    }
+
     /// True when nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -72,6 +72,7 @@ fn refused(outcome: Result<Option<PartGroup>, CallError>) -> String {
 fn a_group_leaves_when_its_last_part_comes_in_order_of_numbers() {
     let mut barrier = barrier(3, ROOM);
     assert!(barrier.add(join("a", 0, 2), part(1, 12, NEVER), 0).unwrap().is_none());
+    assert_eq!(barrier.waiting_parts(), 1);
     assert!(barrier.add(join("b", 3, 0), part(1, 20, NEVER), 0).unwrap().is_none());
     assert!(barrier.add(join("a", 3, 0), part(2, 10, NEVER), 0).unwrap().is_none());
     let other_run = Part { run: 8, ..part(2, 31, NEVER) };
@@ -79,6 +80,7 @@ fn a_group_leaves_when_its_last_part_comes_in_order_of_numbers() {
     let group = barrier.add(join("a", 0, 1), part(3, 11, NEVER), 0).unwrap().unwrap();
     assert_eq!(group.expected, 3);
     assert_eq!(numbers(&group), [(0, 10), (1, 11), (2, 12)]);
+    assert_eq!(barrier.waiting_parts(), 2);
     let left: Vec<_> = barrier.drain().iter().map(item).collect();
     assert_eq!(left, [20, 31]);
     assert!(barrier.is_empty() && barrier.next_deadline().is_none());

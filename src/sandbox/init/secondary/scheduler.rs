@@ -130,6 +130,8 @@ impl<'a> Scheduler<'a> {
     pub fn report(&self) -> FunctionReport {
         let mut report = self.pool.report();
         (report.queued, report.refused) = (self.queue.len() as u64, self.refused);
+        let waiting = self.groups.as_ref().map_or(0, |groups| groups.barrier.waiting_parts());
+        report.waiting_parts = waiting as u64;
         // A worker can only say too much about itself.
         let pool_max = self.launch.pool_max.saturating_mul(report.workers);
         report.pool_bytes = report.pool_bytes.min(pool_max);
