@@ -134,8 +134,15 @@ pub fn control(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("edges", "many.json", encode(&SandboxMessage::Edges(vec![many])))?;
     corpus.add("edges", "report.json", &edges)?;
     corpus.add("control", "edges.json", &edges)?;
-    let function =
-        FunctionReport { workers: 2, busy: 1, queued: 3, refused: 4, pool_bytes: 5, turns: 6 };
+    let function = FunctionReport {
+        workers: 2,
+        busy: 1,
+        queued: 3,
+        refused: 4,
+        waiting_parts: 5,
+        pool_bytes: 6,
+        turns: 7,
+    };
     corpus.add("control", "function.json", encode(&SandboxMessage::Function(function)))?;
     let phase = Phase { kind: PhaseKind::Run, start_ns: 2, end_ns: 8 };
     let context = request().traceparent;
