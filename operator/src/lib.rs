@@ -3,7 +3,7 @@
 //! - [`crd`]: the CustomResourceDefinition, from the fields of the workflow file; [`resource`]: the kind and its status,
 //!   which clients share.
 //! - [`plan`]: a checked workflow, or all that a cluster cannot do with it; [`objects`]: what is made of a plan;
-//!   `replicas`: functions whose number of pods others decide.
+//!   `replicas`: functions whose number of pods others decide; `fewest_pods`: how many one has at least.
 //! - [`cache`]: what the watches show; [`observe`]: what the cluster has of a Workflow; [`conditions`]: what the status
 //!   says about that; `workload_status`: of single workloads; `service_status`: of services.
 //! - [`edges`]: how calls move, by the nodes' metrics; [`placement`]: where functions should be for it.
@@ -23,6 +23,7 @@ pub mod controller;
 pub mod crd;
 pub mod edges;
 pub mod endpoints;
+mod fewest_pods;
 pub mod leader;
 pub mod objects;
 pub mod observe;

@@ -1,34 +1,11 @@
-//! How many pods a function has at least, and whether others decide the number: an autoscaler of the user's own, such as
-//! a ScaledObject with a trigger for KEDA's HTTP add-on. The Workflow's annotation [`names::SCALED_BY_OTHERS`] names such
-//! functions. The operator makes no autoscaler for them, and applies their Deployments without `replicas`.
+//! Functions whose number of pods others decide: an autoscaler of the user's own, such as a ScaledObject with a trigger
+//! for KEDA's HTTP add-on. The Workflow's annotation [`names::SCALED_BY_OTHERS`] names them. The operator makes no
+//! autoscaler for them, and applies their Deployments without `replicas`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cwasi_operator_api::names;
-use cwasi_workflow::{Placement, Role, Scale, Workflow};
-
-use crate::objects::Facilities;
-use crate::observe::Observed;
-use crate::plan::{Plan, PlannedFunction};
-
-/// Pods that a function has at least, if it has some of its own. 0: something starts the first one when it is called.
-pub(crate) fn fewest_pods(
-    plan: &Plan,
-    planned: &PlannedFunction,
-    facilities: &Facilities,
-    observed: &Observed,
-) -> u32 {
-    match planned.function.cluster.scale {
-        _ if planned.scaled_by_others => 0,
-        None => planned.function.replicas,
-        Some(Scale { min: 0, .. }) => {
-            let name = names::object(&plan.workflow, Some(&planned.function.name));
-            let is_started = facilities.on_demand().is_some() && !observed.is_going(&name);
-            u32::from(!is_started)
-        }
-        Some(scale) => scale.min,
-    }
-}
+use cwasi_workflow::{Placement, Role, Workflow};
 
 /// The names of the functions that the annotation names.
 pub(crate) fn scaled_by_others(

@@ -28,6 +28,14 @@ impl Trouble {
     }
 }
 
+/// An object that the API did not take.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Its kind and name, as `Deployment/hello-greeter`.
+    pub object: String,
+    pub trouble: Trouble,
+}
+
 pub(crate) fn is_ready(function: &FunctionStatus) -> bool {
     !function.workload.is_empty() && function.ready_replicas >= function.replicas
 }

@@ -2,8 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use cwasi_operator::apply::Refused;
-use cwasi_operator::conditions::{Trouble, View, of_faults, of_plan};
+use cwasi_operator::conditions::{Refused, Trouble, View, of_faults, of_plan};
 use cwasi_operator::objects::Facilities;
 use cwasi_operator::observe::Observed;
 use cwasi_operator::plan::Plan;

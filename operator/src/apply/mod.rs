@@ -14,14 +14,14 @@ use self::replicas::Scaled;
 use cwasi_workflow::Placement;
 
 use crate::cache::drift;
-use crate::conditions::Trouble;
 use crate::context::Context;
+use crate::fewest_pods::fewest_pods;
 use crate::objects::{Facilities, Object, names};
 use crate::observe::{Observed, Owned};
 use crate::plan::Plan;
-use crate::replicas::fewest_pods;
 use crate::resource::Workflow;
 use crate::service_status::replicas_of_service;
+use crate::workload_status::{Refused, Trouble};
 
 /// What the API says of a namespace that goes.
 const TERMINATING: &str = "because it is being terminated";
@@ -31,14 +31,6 @@ const TERMINATING: &str = "because it is being terminated";
 const TRANSIENT: [u16; 4] = [409, 429, 503, 504];
 
 const AUTOSCALERS: [&str; 2] = ["HorizontalPodAutoscaler", "ScaledObject"];
-
-/// An object that the API did not take.
-#[derive(Clone, Debug)]
-pub struct Refused {
-    /// Its kind and name, as `Deployment/hello-greeter`.
-    pub object: String,
-    pub trouble: Trouble,
-}
 
 /// What became of an object.
 enum Outcome {

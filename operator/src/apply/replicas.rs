@@ -11,10 +11,10 @@ use serde_json::json;
 use tracing::info;
 
 use crate::context::Context;
+use crate::fewest_pods::fewest_pods;
 use crate::objects::{Facilities, Object, names};
 use crate::observe::Observed;
 use crate::plan::Plan;
-use crate::replicas::fewest_pods;
 
 /// A Deployment of which others decide the number of pods.
 pub(super) struct Scaled {

@@ -14,11 +14,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
-use crate::apply::Refused;
+use crate::fewest_pods::fewest_pods;
 use crate::objects::{Facilities, names};
 use crate::observe::Observed;
 use crate::plan::{Plan, PlannedFunction};
-use crate::replicas::fewest_pods;
 use crate::resource::{FunctionStatus, WorkflowStatus};
 use crate::service_status::{service, sidecar};
 use crate::workload_status::{
@@ -26,7 +25,7 @@ use crate::workload_status::{
     newest_digest, pod_trouble, replicas,
 };
 
-pub use crate::workload_status::Trouble;
+pub use crate::workload_status::{Refused, Trouble};
 
 /// Longest message of a condition in bytes; the API allows 32 KiB.
 const MESSAGE_MAX: usize = 4096;

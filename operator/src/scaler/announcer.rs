@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cwasi_networked::{NetworkError, RedisLink, RedisSession, demand};
+use cwasi_operator_api::names;
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt as _};
 use tracing::{debug, info, warn};
 
-use crate::objects::names;
 use crate::plan::Plan;
 use crate::resource::Workflow;
 
