@@ -152,7 +152,7 @@ async fn work(
         // Another process may be the leader now: this one begins anew.
         _lost = leads.wait_for(|leads| !*leads) => bail!("the Lease was lost"),
         () = leader::expired(client.clone(), &arguments.lease, &arguments.identity, valid) => {
-            bail!("the Lease {} was not renewed for {LEASE_SECONDS} s", arguments.lease)
+            bail!("the Lease was lost: another process has it, or it was not renewed for {LEASE_SECONDS} s")
         }
         () = control(arguments, client, metrics, on_demand) => Ok(()),
     }
