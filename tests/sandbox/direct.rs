@@ -16,7 +16,7 @@ use cwasi_wire::frame::FRAME_MAX;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fixture::{Fixture, WAIT, descriptors_of, eventually};
+use crate::fixture::{Fixture, WAIT, descriptors_of, descriptors_of_living, eventually};
 use crate::frames::{receive_frame, send_frame};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
@@ -315,8 +315,7 @@ fn workers_hold_the_connections_that_there_are_and_no_others() {
 }
 
 fn descriptors_of_worker(pid: i32) -> Option<usize> {
-    std::fs::metadata(format!("/proc/{pid}/fd")).ok()?;
-    Some(descriptors_of(Pid::from_raw(pid)).len())
+    Some(descriptors_of_living(Pid::from_raw(pid))?.len())
 }
 
 #[test]

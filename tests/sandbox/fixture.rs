@@ -344,16 +344,21 @@ impl Container<'_> {
 
 /// What each descriptor of a process points to, by number.
 pub fn descriptors_of(pid: Pid) -> Vec<(i32, PathBuf)> {
-    let mut found: Vec<_> = std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
+    descriptors_of_living(pid).unwrap()
+}
+
+/// The same; `None` for a process that has ended.
+pub fn descriptors_of_living(pid: Pid) -> Option<Vec<(i32, PathBuf)>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let mut found: Vec<_> = entries
         .filter_map(|entry| {
-            let path = entry.unwrap().path();
+            let path = entry.ok()?.path();
             let number = path.file_name()?.to_str()?.parse().ok()?;
             Some((number, std::fs::read_link(&path).ok()?))
         })
         .collect();
     found.sort();
-    found
+    Some(found)
 }
 
 /// True while a process exists that is no zombie.
