@@ -387,3 +387,37 @@ async fn advice_says_what_to_do_and_is_for_functions_that_could_share_a_node() {
         }
     }
 }
+
+/// A new leader has seen a minute of the last five, and a Workflow with faults has no plan.
+#[tokio::test]
+async fn what_cannot_be_known_yet_stays_as_it_was() {
+    let mut cluster = Cluster::new(&json!({}));
+    let node = Node::start().await;
+    cluster.add("node1", &node);
+    node.count(&[("front", "prices", "networked", 10, 10)]);
+    cluster.scrape(0).await;
+    node.count(&[("front", "prices", "networked", 1000, 200 << 20)]);
+    cluster.scrape(60).await;
+    let before = cluster.publish(60).await;
+    assert_eq!(before["edges"][0]["moveAdvised"], true);
+    let same = |status: &Value| {
+        assert_eq!((&status["edges"], &status["local"]), (&before["edges"], &before["local"]));
+        assert_eq!(condition(status, "PlacementAdvice").unwrap().0, "True");
+    };
+    cluster.edges = Edges::new(cluster.api.client(), "cwasi-system", Metrics::default());
+    cluster.scrape(100).await;
+    cluster.scrape(160).await;
+    same(&cluster.publish(160).await);
+    let mut workflow = cluster.api.get(WORKFLOW).unwrap();
+    let spec = workflow["spec"].clone();
+    workflow["spec"]["functions"]["prices"]["image"] = Value::Null;
+    cluster.api.put(WORKFLOW, workflow.clone());
+    same(&cluster.publish(170).await);
+    workflow["spec"] = spec;
+    workflow["status"] = before.clone();
+    cluster.api.put(WORKFLOW, workflow);
+    // It has seen five minutes without a call.
+    cluster.scrape(400).await;
+    let after = cluster.publish(400).await;
+    assert_eq!((&after["edges"], &after["local"]), (&json!([]), &json!("-")));
+}

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 
 use super::advice;
 use super::rounding::{percent, settled, settled_count};
-use super::window::{EdgeKey, Moved, MovedEdges};
+use super::window::{EdgeKey, Moved, MovedEdges, WINDOW};
 use crate::conditions::{Verdict, condition};
 use crate::plan::Plan;
 use crate::resource::{CallsByMode, EdgeStatus, Workflow, WorkflowStatus};
@@ -62,7 +62,8 @@ impl Measured {
     }
 }
 
-/// What the status is to say. Numbers that are about those before stay as they are.
+/// What the status is to say. Numbers that are about those before stay as they are. So does what cannot be known: edges
+/// of which a new leader has seen no call yet, and advice while the Workflow has faults.
 #[must_use]
 pub fn describe(workflow: &Workflow, measurement: &Measurement) -> Measured {
     let previous = Measured::of(&workflow.status.clone().unwrap_or_default());
@@ -73,7 +74,9 @@ pub fn describe(workflow: &Workflow, measurement: &Measurement) -> Measured {
         State::Measured => measurement.moved.get(&key).unwrap_or(&nothing),
         State::NoMetrics | State::Unreachable(_) | State::Forbidden(_) => &nothing,
     };
-    let edges = edges(plan.as_ref(), moved, measurement.covered, &previous);
+    let is_young = measurement.state == State::Measured && measurement.covered < WINDOW;
+    let earlier = if is_young { previous.edges.as_slice() } else { &[] };
+    let edges = edges(plan.as_ref(), (moved, earlier), measurement.covered, &previous);
     let mut verdicts = vec![measured(&measurement.state, moved.len() > EDGES_MAX)];
     if let Some(plan) = plan.as_ref().filter(|_| measurement.state == State::Measured) {
         let advice = advice::verdict(plan, &edges);
@@ -85,11 +88,21 @@ pub fn describe(workflow: &Workflow, measurement: &Measurement) -> Measured {
         }));
     }
     let generation = workflow.metadata.generation.unwrap_or(0);
-    let conditions = verdicts
+    let mut conditions: Vec<_> = verdicts
         .into_iter()
         .map(|verdict| condition(verdict, &previous.conditions, generation))
         .collect();
-    Measured { local: local(workflow, moved, &previous), edges, conditions }
+    if plan.is_none() {
+        let advice = previous.conditions.iter().filter(|it| it.type_ == CONDITIONS[1]);
+        conditions.extend(advice.cloned());
+    }
+    let local = match local(workflow, moved, &previous) {
+        none if none == NO_CALLS && is_young && !previous.local.is_empty() => {
+            previous.local.clone()
+        }
+        local => local,
+    };
+    Measured { local, edges, conditions }
 }
 
 fn measured(state: &State, is_cut: bool) -> Verdict {
@@ -135,16 +148,16 @@ fn local(workflow: &Workflow, moved: &BTreeMap<EdgeKey, Moved>, previous: &Measu
     if all == 0 { NO_CALLS.to_owned() } else { percent(&previous.local, stayed, all) }
 }
 
+/// The edges that moved something, and `earlier` ones.
 fn edges(
     plan: Option<&Plan>,
-    moved: &BTreeMap<EdgeKey, Moved>,
+    (moved, earlier): (&BTreeMap<EdgeKey, Moved>, &[EdgeStatus]),
     covered: Duration,
     previous: &Measured,
 ) -> Vec<EdgeStatus> {
     let mut most: Vec<_> = moved.iter().collect();
     most.sort_by_key(|(_, moved)| std::cmp::Reverse(moved.calls()));
     most.truncate(EDGES_MAX);
-    most.sort_by_key(|(edge, _)| *edge);
     let edge = |((caller, callee), moved): (&EdgeKey, &Moved)| {
         let mut before = previous.edges.iter();
         let before = before.find(|it| it.caller == *caller && it.callee == *callee);
@@ -153,12 +166,17 @@ fn edges(
         (edge.caller, edge.callee) = (caller.clone(), callee.clone());
         let ends = (caller.as_str(), callee.as_str());
         let was_advised = before.is_some_and(|it| it.move_advised);
-        edge.move_advised = plan.is_some_and(|plan| {
+        edge.move_advised = plan.map_or(was_advised, |plan| {
             advice::is_advised(plan, ends, moved, covered.as_secs_f64(), was_advised)
         });
         edge
     };
-    most.into_iter().map(edge).collect()
+    let mut all: Vec<_> = most.into_iter().map(edge).collect();
+    let is_new = |it: &&EdgeStatus| !moved.contains_key(&(it.caller.clone(), it.callee.clone()));
+    let room = EDGES_MAX - all.len();
+    all.extend(earlier.iter().filter(is_new).take(room).cloned());
+    all.sort_by(|one, other| (&one.caller, &one.callee).cmp(&(&other.caller, &other.callee)));
+    all
 }
 
 /// The numbers of an edge.
