@@ -31,6 +31,7 @@ containerd)
     [ ! -e "$ROOT/refused" ] || { echo "containerd: duplicated tables" >&2; exit 1; }
     cat "$ROOT/host$3" "$(dirname "$ROOT/host$3")"/conf.d/*.toml 2>/dev/null || true
     ;;
+readlink) cat "$ROOT/link" ;;
 sh)
     [ ! -e "$ROOT/restart-fails" ] || exit 1
     echo "$3" >>"$ROOT/restarts"
@@ -467,13 +468,66 @@ fn a_restart_that_failed_is_taken_back() {
     assert_eq!(node.text(main), "version = 2\n");
     fs::remove_file(node.path("restart-fails")).unwrap();
     let said = node.fault();
-    assert!(said.contains("remove /run/cwasi-refused-handler to try again"), "{said}");
+    assert!(said.contains("or when /run/cwasi-refused-handler is removed"), "{said}");
     assert_eq!((node.text(main).as_str(), node.restarts().as_str()), ("version = 2\n", ""));
     // Another command is another try.
     let node = node.with("CONTAINERD_RESTART", "restart mine");
     node.install();
     assert_eq!(node.restarts(), "restart mine\n");
     handler(&node.text(main));
+}
+
+/// With another image the handler may be another one.
+#[test]
+fn a_handler_that_worked_comes_back_when_the_next_one_does_not() {
+    let main = "/etc/containerd/config.toml";
+    let node = Node::new(&["containerd"]).has(main, "version = 2\n");
+    node.install();
+    let older = node.text(main).replace("pod_annotations = [\"cwasi.*\"]", "pod_annotations = []");
+    let node = node.has(main, &older);
+    for failure in ["refused", "restart-fails"] {
+        node.write(failure, "");
+        let said = node.fault();
+        assert!(said.contains("put back /etc/containerd/config.toml"), "{said}");
+        assert_eq!(node.text(main), older, "{failure}");
+        fs::remove_file(node.path(failure)).unwrap();
+    }
+    fs::remove_file(node.path("host/run/cwasi-refused-handler")).unwrap();
+    node.install();
+    assert!(node.text(main).contains("cwasi.*"));
+    // A configuration in which somebody works right now is not looked at: the handler is as it should be.
+    node.write("refused", "");
+    node.install();
+}
+
+/// As an older version of this script put it: containerd has no runc then.
+#[test]
+fn a_drop_in_of_containerd_1_7_becomes_a_block() {
+    let main = "/etc/containerd/config.toml";
+    let text =
+        "version = 2\nimports = [\"./conf.d/*.toml\"]\n# [plugins.x.containerd.runtimes.cwasi]\n";
+    let drop_in = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.cwasi]\n  \
+                   runtime_type = \"io.containerd.cwasi.v1\"\n";
+    let cgroups = "version = 2\n[x.runc.options]\n  SystemdCgroup = true\n";
+    let node = Node::new(&["containerd"])
+        .has(main, text)
+        .has("/etc/containerd/conf.d/cgroups.toml", cgroups)
+        .has("/etc/containerd/conf.d/cwasi.toml", drop_in);
+    node.install();
+    assert!(systemd_cgroup(&handler(&node.text(main))));
+    assert!(!node.path("host/etc/containerd/conf.d/cwasi.toml").exists());
+}
+
+#[test]
+fn a_configuration_that_is_a_link_stays_one() {
+    let node = Node::new(&["containerd"]).has("/etc/static/containerd.toml", "version = 2\n");
+    let link = node.path("host/etc/containerd/config.toml");
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    symlink("/etc/static/containerd.toml", &link).unwrap();
+    node.write("link", "/etc/static/containerd.toml\n");
+    let (said, _) = node.run("install");
+    assert!(said.contains("put the handler cwasi into /etc/static/containerd.toml"), "{said}");
+    assert!(link.is_symlink());
 }
 
 #[test]
@@ -486,8 +540,13 @@ fn programs_that_do_not_run_replace_none() {
     }
     let said = node.fault();
     assert!(said.contains("the image is for another architecture"), "{said}");
-    let after = node.files();
-    assert!(installed.iter().all(|(path, text)| after.get(path) == Some(text)));
+    assert_eq!(node.files(), installed);
+    // Back to the image that runs.
+    for program in PROGRAMS {
+        node.write(&format!("cwasi/bin/{program}"), "a program");
+    }
+    node.install();
+    assert_eq!(node.files(), installed);
 }
 
 #[test]

@@ -12,8 +12,11 @@ MADE='# Made by cwasi: this file goes when nothing else is in it.'
 BASE='{{ template "base" . }}'
 # There while containerd has not read the handler; a restart of the node ends it.
 pending=$HOST/run/cwasi-restart-containerd
-# A handler with which containerd did not start, and the command that should have started it.
+# A handler with which containerd did not start, and the command that should have started it. After an hour it is tried
+# again.
 refused=$HOST/run/cwasi-refused-handler
+# Files of this node as they were before this run.
+BEFORE=$ROOT/tmp/before
 
 # A service of the node runs. Without systemd no answer is there, and files decide.
 runs() {
@@ -64,6 +67,8 @@ find_containerd() {
         find_one "$missing" "$CONTAINERD_CONFIG" "$missing_restart"
     fi
     config=${CONTAINERD_CONFIG:-$found_config} restart=${CONTAINERD_RESTART:-$found_restart}
+    # Below /host a link leads elsewhere.
+    if [ -L "$HOST$config" ]; then config=$(on_host readlink -f "$config"); fi
 }
 
 # A distribution writes the configuration, from a template beside it if there is one.
@@ -86,6 +91,7 @@ drop_in_folder() {
     imported=$(sed -nE "s#^ *imports *= *\[[^]]*[\"']([^\"']+)/\*\.toml[\"'].*#\1#p" "$HOST$config" 2>/dev/null | head -n 1)
     case $imported in
     '' | /*) echo "$imported" ;;
+    ./*) echo "$(dirname "$config")/${imported#./}" ;;
     *) echo "$(dirname "$config")/$imported" ;;
     esac
 }
@@ -106,9 +112,6 @@ choose_target() {
     # file the handler would hide the main file's lines.
     if [ -n "$drop_ins" ] && [ "${version:-2}" -ge 3 ]; then
         kind=drop-in target=$drop_ins/cwasi.toml
-        for file in "$HOST$drop_ins"/*.toml; do
-            case $file in */cwasi.toml | *'*.toml') ;; *) cat "$file" >>"$current" ;; esac
-        done
     elif [ "${config%.tmpl}" != "$config" ]; then
         kind=template
     elif is_generated; then
@@ -122,7 +125,17 @@ choose_target() {
     */config-v3.toml.tmpl) version=3 ;;
     *.tmpl) version=2 ;;
     esac
+    [ -z "$drop_ins" ] || for_drop_ins add_text
 }
+
+# for_drop_ins COMMAND: for each imported file of the node's own
+for_drop_ins() {
+    for file in "$HOST$drop_ins"/*.toml; do
+        case $file in */cwasi.toml | *'*.toml') ;; *) "$1" "$file" ;; esac
+    done
+}
+
+add_text() { cat "$1" >>"$current"; }
 
 # containerd's own version tells that of a configuration without content.
 check_version() {
@@ -136,20 +149,21 @@ check_version() {
 }
 
 # has_runtime NAME: the node's own lines have it
-has_runtime() { grep -qE "runtimes\.[\"']?$1[\"']? *\]" "$current"; }
+has_runtime() { grep -qE "^ *\[.*runtimes\.[\"']?$1[\"']? *\]" "$current"; }
 
 # The node's own lines leave a place for the handler.
 check_place() {
     ! has_runtime cwasi || fail "$config has a handler cwasi that is not this installer's: remove it there"
     if [ "$kind" != block ] || [ -z "$drop_ins" ]; then return; fi
     case $(on_host containerd --version 2>/dev/null) in *" v2."* | *" 2."*) return ;; esac
-    for file in "$HOST$drop_ins"/*.toml; do
-        if grep -qsF io.containerd.grpc.v1.cri "$file"; then
-            fail "containerd 1.7 takes the CRI plugin's section from ${file#"$HOST"} alone, so the handler has to go" \
-                "there: set CONTAINERD_CONFIG in node.yaml to this file"
-        fi
-    done
+    hiding=''
+    for_drop_ins note_section
+    [ -z "$hiding" ] || [ "$hiding" = "$HOST$config" ] || fail "containerd 1.7 takes the CRI plugin's section from" \
+        "${hiding#"$HOST"} alone, so the handler has to go there: set CONTAINERD_CONFIG in node.yaml to this file"
 }
+
+# The last file wins.
+note_section() { if grep -qsF io.containerd.grpc.v1.cri "$1"; then hiding=$1; fi; }
 
 # The handler for containerd's CRI plugin, in the version of the node's configuration.
 handler() {
@@ -197,6 +211,27 @@ with_block() {
 
 changes() { mkdir -p "$HOST/run"; : >"$pending"; }
 
+# keep FILE: for put_back
+keep() {
+    mkdir -p "$BEFORE"
+    if grep -qsxF "$1" "$BEFORE/files"; then return; fi
+    if [ -e "$HOST$1" ]; then cp -p "$HOST$1" "$BEFORE/$(echo "$1" | tr / %)"; fi
+    echo "$1" >>"$BEFORE/files"
+}
+
+# Files become what they were before this run; without a change in this run the handler goes.
+put_back() {
+    if [ ! -e "$BEFORE/files" ]; then
+        remove_handlers
+        return
+    fi
+    while read -r file; do
+        saved=$BEFORE/$(echo "$file" | tr / %)
+        if [ -e "$saved" ]; then replace "$saved" "$HOST$file"; else rm -f "$HOST$file"; fi
+    done <"$BEFORE/files"
+    say "put back $(tr '\n' ' ' <"$BEFORE/files")"
+}
+
 # replace TEXT FILE: in one step; a file that is there keeps its mode
 replace() {
     mkdir -p "$(dirname "$2")"
@@ -214,10 +249,12 @@ put_handler() {
         with_block >"$ROOT/tmp/wanted"
     fi
     { handler; echo "# $restart"; } >"$ROOT/tmp/handler"
-    ! cmp -s "$ROOT/tmp/handler" "$refused" || fail "containerd did not start with the handler cwasi: see its log;" \
-        "remove ${refused#"$HOST"} to try again"
+    if [ -n "$(find "$refused" -mmin +59 2>/dev/null)" ]; then rm "$refused"; fi
+    ! cmp -s "$ROOT/tmp/handler" "$refused" || fail "containerd did not start with the handler cwasi: see its log." \
+        "It is tried again in an hour, or when ${refused#"$HOST"} is removed"
     if ! cmp -s "$ROOT/tmp/wanted" "$HOST$target"; then
         changes
+        keep "$target"
         replace "$ROOT/tmp/wanted" "$HOST$target"
         say "put the handler cwasi into $target"
     fi
@@ -228,12 +265,13 @@ put_handler() {
 
 # What containerd makes of its configuration, before it restarts. Others' containerds may be another program.
 check_config() {
-    if [ "$found" != containerd ] || ! on_host containerd --version >/dev/null 2>&1; then return; fi
-    if on_host containerd --config "$config" config dump >"$current" 2>"$ROOT/tmp/fault"; then
+    if [ ! -e "$pending" ] || [ "$found" != containerd ] || [ "$kind" = template ]; then return; fi
+    on_host containerd --version >/dev/null 2>&1 || return 0
+    if on_host containerd --config "$found_config" config dump >"$current" 2>"$ROOT/tmp/fault"; then
         if has_runtime cwasi && has_runtime runc; then return; fi
         echo "the runtimes cwasi and runc are not in it" >"$ROOT/tmp/fault"
     fi
-    remove_handlers
+    put_back
     rm -f "$pending"
     fail "containerd would not start with the handler in $target, which is as before:" "$(tail -n 1 "$ROOT/tmp/fault")"
 }
@@ -251,10 +289,11 @@ remove_handlers() {
 
 remove_handler() {
     case $1 in
-    */cwasi.toml) changes; rm "$HOST$1" ;;
+    */cwasi.toml) changes; keep "$1"; rm "$HOST$1" ;;
     *)
         grep -qxF "$BEGIN" "$HOST$1" || return 0
         changes
+        keep "$1"
         without_block "$HOST$1" >"$ROOT/tmp/rest"
         printf '%s\n%s\n' "$MADE" "$BASE" >"$ROOT/tmp/made"
         if [ ! -s "$ROOT/tmp/rest" ] || cmp -s "$ROOT/tmp/made" "$ROOT/tmp/rest"; then
@@ -276,9 +315,9 @@ restart_containerd() {
         return
     fi
     [ -e "$ROOT/tmp/handler" ] || fail "containerd was not restarted: set CONTAINERD_RESTART in node.yaml"
+    put_back
     cp "$ROOT/tmp/handler" "$refused"
-    remove_handlers
     if on_host sh -c "$restart"; then rm -f "$pending"; fi
     fail "containerd was not restarted with the handler, and is as before: see its log; or set CONTAINERD_RESTART in" \
-        "node.yaml; remove ${refused#"$HOST"} to try again"
+        "node.yaml. It is tried again in an hour, or when ${refused#"$HOST"} is removed"
 }

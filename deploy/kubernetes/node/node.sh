@@ -26,6 +26,7 @@ on_host() { nsenter -t 1 -m -u -i -n -p -- "$@"; }
 
 # stage FILE TARGET: copies a file as TARGET.new, unless TARGET is the same
 stage() {
+    rm -f "$2.new"
     if cmp -s "$1" "$2"; then return; fi
     cp "$1" "$2.new"
     chmod 755 "$2.new"
@@ -42,10 +43,17 @@ commit() {
 put_programs() {
     mkdir -p "$HOST$PREFIX/bin"
     for program in $PROGRAMS; do stage "$DIST/bin/$program" "$HOST$PREFIX/bin/$program"; done
-    on_host "$(newest cwasi-sandbox)" --version >/dev/null || fail "cwasi-sandbox does not run on this node: the image" \
+    on_host "$(newest cwasi-sandbox)" --version >/dev/null || discard "cwasi-sandbox does not run on this node: the image" \
         "is for another architecture than $(uname -m)"
     put_wasmedge
     for program in $PROGRAMS; do commit "$HOST$PREFIX/bin/$program"; done
+}
+
+# discard WORD…: fails, and leaves nothing of the new programs
+discard() {
+    for program in $PROGRAMS $WASMEDGE; do rm -f "$HOST$PREFIX/bin/$program.new"; done
+    rm -rf "$HOST$PREFIX/lib/cwasi.new"
+    fail "$@"
 }
 
 # newest PROGRAM: its path on the node, the staged one's if there is one
@@ -66,7 +74,7 @@ put_wasmedge() {
     done
     stage "$DIST/bin/$WASMEDGE" "$HOST$PREFIX/bin/$WASMEDGE"
     on_host env LD_LIBRARY_PATH="$libraries.new:$libraries" "$(newest "$WASMEDGE")" --version >/dev/null ||
-        fail "$WASMEDGE does not run on this node: its glibc is older than that of the machine where this image was built"
+        discard "$WASMEDGE does not run on this node: its glibc is older than that of the machine where this image was built"
     # The engine first: a program that is there can run.
     for file in "$HOST$libraries.new"/*; do
         [ ! -e "$file" ] || mv "$file" "$HOST$libraries"
@@ -76,7 +84,7 @@ put_wasmedge() {
 }
 
 remove_wasmedge() {
-    rm -f "$HOST$PREFIX/bin/$WASMEDGE"
+    rm -f "$HOST$PREFIX/bin/$WASMEDGE" "$HOST$PREFIX/bin/$WASMEDGE.new"
     rm -rf "$HOST$PREFIX/lib/cwasi" "$HOST$PREFIX/lib/cwasi.new"
 }
 
@@ -136,10 +144,13 @@ uninstall() {
     cache=$(setting cache_dir /var/lib/cwasi)
     rm -rf "$cache/aot" "$refused"
     state=$(setting state_dir /run/cwasi)
-    case $(basename "$state") in
-    *cwasi*) rm -rf "$state" ;;
-    *) say "left the state_dir ${state#"$HOST"}, which may have other files: delete it" ;;
-    esac
+    # One of the user's may have other files in it.
+    if [ "$state" = "$HOST/run/cwasi" ]; then
+        rm -rf "$state"
+    else
+        rm -rf "$state/g"
+        rmdir "$state" 2>/dev/null || say "left the state_dir ${state#"$HOST"}: delete it, or restart the node"
+    fi
     if grep -qsxF "$OURS" "$node_config"; then rm "$node_config"; fi
     # Unless something else is in them: callbacks of a gateway that were not delivered, a key.
     rmdir "$cache" "$(dirname "$node_config")" 2>/dev/null || true
@@ -149,6 +160,7 @@ uninstall() {
 mkdir -p "$ROOT/tmp"
 # shellcheck source=deploy/kubernetes/node/containerd.sh
 . "$DIST/containerd.sh"
+rm -rf "$BEFORE" "$ROOT/tmp/handler"
 case ${1:-} in
 install | uninstall) ;;
 *) fail "use install or uninstall" ;;
