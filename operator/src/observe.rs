@@ -32,8 +32,8 @@ pub struct Owned {
     pub resource: ApiResource,
     pub name: String,
     pub uid: Option<String>,
-    /// It is being deleted, and something holds that up.
-    pub is_going: bool,
+    /// Its deletion has begun, and a finalizer holds it up.
+    pub is_terminating: bool,
 }
 
 impl Observed {
@@ -50,8 +50,8 @@ impl Observed {
                 continue;
             }
             let (resource, name) = (kind.clone(), object.name_any());
-            let is_going = object.metadata.deletion_timestamp.is_some();
-            all.objects.push(Owned { resource, name, uid: object.uid(), is_going });
+            let is_terminating = object.metadata.deletion_timestamp.is_some();
+            all.objects.push(Owned { resource, name, uid: object.uid(), is_terminating });
             match kind.kind.as_str() {
                 "Deployment" => all.deployments.extend(parsed(&object)),
                 "StatefulSet" => all.stateful_sets.extend(parsed(&object)),
@@ -93,9 +93,9 @@ impl Observed {
         self.cron_jobs.iter().find(|it| it.name_any() == name)
     }
 
-    /// True if a ScaledObject of this name is being deleted: KEDA finishes that, if it is there.
+    /// True if the deletion of a ScaledObject of this name has begun: only KEDA takes its finalizer away.
     #[must_use]
-    pub fn is_going(&self, scaled_object: &str) -> bool {
+    pub fn is_terminating(&self, scaled_object: &str) -> bool {
         let mut all = self.scaled_objects.iter();
         all.any(|it| it.name_any() == scaled_object && it.metadata.deletion_timestamp.is_some())
     }

@@ -137,12 +137,15 @@ for_drop_ins() {
 
 add_text() { cat "$1" >>"$current"; }
 
+# The node's containerd is of version 2; false where its PATH has none.
+is_containerd_2() { case $(on_host containerd --version 2>/dev/null) in *" v2."* | *" 2."*) ;; *) return 1 ;; esac }
+
 # containerd's own version tells that of a configuration without content.
 check_version() {
     is_empty=''
     if [ -z "$version" ] && ! grep -qvE '^ *(#|$)' "$current"; then
         is_empty=yes version=2
-        case $(on_host containerd --version) in *" v2."* | *" 2."*) version=3 ;; esac
+        ! is_containerd_2 || version=3
     fi
     [ "${version:-1}" -ge 2 ] || fail "$config has no line 'version = 2', or one of a later version, so containerd" \
         "would not read the handler: write into it what 'containerd config migrate' prints"
@@ -154,8 +157,7 @@ has_runtime() { grep -qE "^ *\[.*runtimes\.[\"']?$1[\"']? *\]" "$current"; }
 # The node's own lines leave a place for the handler.
 check_place() {
     ! has_runtime cwasi || fail "$config has a handler cwasi that is not this installer's: remove it there"
-    if [ "$kind" != block ] || [ -z "$drop_ins" ]; then return; fi
-    case $(on_host containerd --version 2>/dev/null) in *" v2."* | *" 2."*) return ;; esac
+    if [ "$kind" != block ] || [ -z "$drop_ins" ] || is_containerd_2; then return; fi
     hiding=''
     for_drop_ins note_section
     [ -z "$hiding" ] || [ "$hiding" = "$HOST$config" ] || fail "containerd 1.7 takes the CRI plugin's section from" \
@@ -306,7 +308,7 @@ remove_handler() {
     say "removed the handler cwasi from $1"
 }
 
-# containerd reads its configuration when it starts. If it does not start with the handler, it starts without.
+# containerd reads its configuration when it starts. If it does not start, it starts with the files as they were before.
 restart_containerd() {
     [ -e "$pending" ] || return 0
     say "restarting $found: $restart"

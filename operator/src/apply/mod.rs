@@ -166,10 +166,8 @@ pub async fn prune_autoscalers(
     wanted: &[Object],
     observed: &Observed,
 ) -> kube::Result<()> {
-    let is_autoscaler = |it: &Owned| AUTOSCALERS.contains(&it.resource.kind.as_str());
-    let autoscalers = observed.objects.iter().filter(|it| is_autoscaler(it)).cloned().collect();
-    let observed = Observed { objects: autoscalers, ..Observed::default() };
-    prune(context, namespace, wanted, &observed).await
+    let is_autoscaler = |it: &&Owned| AUTOSCALERS.contains(&it.resource.kind.as_str());
+    delete(context, namespace, wanted, observed.objects.iter().filter(is_autoscaler)).await
 }
 
 /// Deletes what is no longer wanted.
@@ -182,10 +180,20 @@ pub async fn prune(
     wanted: &[Object],
     observed: &Observed,
 ) -> kube::Result<()> {
-    for Owned { resource, name, uid, is_going } in &observed.objects {
+    delete(context, namespace, wanted, observed.objects.iter()).await
+}
+
+/// Deletes those of `found` that are not wanted.
+async fn delete(
+    context: &Context,
+    namespace: &str,
+    wanted: &[Object],
+    found: impl Iterator<Item = &Owned>,
+) -> kube::Result<()> {
+    for Owned { resource, name, uid, is_terminating } in found {
         let is_wanted =
             wanted.iter().any(|it| it.resource.kind == resource.kind && it.name == *name);
-        if is_wanted || *is_going {
+        if is_wanted || *is_terminating {
             continue;
         }
         info!(kind = resource.kind, name, namespace, "deletes what is no longer wanted");

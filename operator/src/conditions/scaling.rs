@@ -49,7 +49,7 @@ fn with_keda(
     for planned in on_demand {
         let function = &planned.function.name;
         let name = names::object(&plan.workflow, Some(function));
-        if view.observed.is_going(&name) {
+        if view.observed.is_terminating(&name) {
             messages.push(format!(
                 "{function}: it keeps one pod: ScaledObject {name} is being deleted, which only KEDA finishes; if KEDA is \
                  gone: kubectl patch scaledobject {name} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
