@@ -221,7 +221,7 @@ fn a_node_that_dies_under_a_call_leaves_it_unknown() {
     let mut pair = Pair::start();
     let mut worker = pair.here.caller();
     assert_eq!(worker.call(b"x", PATIENCE), Ok(b"x".to_vec()));
-    worker.start(b"slow", PATIENCE);
+    worker.start(b"held", PATIENCE);
     wait_for("the call to run", || pair.executions.lock().unwrap().len() == 2);
     pair.there.take().unwrap().kill();
     let (_id, ended) = worker.ended(PATIENCE);

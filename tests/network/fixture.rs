@@ -314,8 +314,8 @@ impl Worker {
     }
 }
 
-/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `fail…` is an error, `grow…`
-/// answers [`GROWN`] bytes.
+/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `held…` until the instance ends, `fail…` is
+/// an error, `grow…` answers [`GROWN`] bytes.
 pub struct Instance {
     pub record: Record,
     stop: Arc<AtomicBool>,
@@ -388,6 +388,9 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
                 executions.lock().unwrap().push((incoming.id, noted));
                 if payload.starts_with(b"slow") {
                     std::thread::sleep(Duration::from_millis(50));
+                }
+                while payload.starts_with(b"held") && !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(5));
                 }
                 let (status, payload) = if payload.starts_with(b"fail") {
                     error_answer(&CallError::Failed { message: "no such plate".into() })
