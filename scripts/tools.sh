@@ -57,14 +57,14 @@ install_toolchains() {
     (cd "$CHECKOUT" && rustup target add "$ARM64" >&2)
 }
 
-# Unoptimized: they run for seconds, and optimizing takes longer than it saves.
+# Unoptimized and without debug information: they run for seconds, and optimizing takes longer than it saves.
 install_tools() {
     local name version
     for tool in "${TOOLS[@]}"; do
         read -r name version <<<"$tool"
         say "building $name $version into $TOOLS_DIR"
-        (cd "$CHECKOUT" && cargo install --quiet --debug --locked --version "$version" --root "$TOOLS_DIR" \
-            --target-dir "$TARGET_DIR/tools" "$name" >&2)
+        (cd "$CHECKOUT" && CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --debug --locked --version "$version" \
+            --root "$TOOLS_DIR" --target-dir "$TARGET_DIR/tools" "$name" >&2)
     done
     rm -rf "$TARGET_DIR/tools"
 }
