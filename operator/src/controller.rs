@@ -58,19 +58,30 @@ impl Controller {
     /// Works until it is dropped.
     pub async fn run(self) {
         let Self { workflows, mut touched, store, context } = self;
-        while !context.cache.is_ready() && touched.next().await.is_some() {}
+        let mut workflows = workflows
+            .inspect_err(|error| warn!(%error, "Workflows cannot be watched; trying again"))
+            .map_ok(|workflow| ObjectRef::from_obj(&workflow));
+        // Workflows are read meanwhile: announcements of their functions go on, whatever kind is not listed.
+        while !context.cache.is_ready() {
+            let is_open = tokio::select! {
+                touched = touched.next() => touched.is_some(),
+                workflow = workflows.next() => workflow.is_some(),
+            };
+            if !is_open {
+                return;
+            }
+        }
         info!("all kinds are listed");
+        let read = references(&store);
         let all = store.clone();
         let touched = touched.flat_map(move |touched| {
             stream::iter(match touched {
                 Touched::Some(workflows) => workflows,
-                Touched::All => all.state().iter().map(|it| ObjectRef::from_obj(&**it)).collect(),
+                Touched::All => references(&all),
             })
         });
-        let workflows = workflows
-            .inspect_err(|error| warn!(%error, "Workflows cannot be watched; trying again"))
-            .map_ok(|workflow| ObjectRef::from_obj(&workflow));
-        let queue = stream::select(workflows, touched.map(Ok));
+        let queue = stream::iter(read).chain(touched).map(Ok);
+        let queue = stream::select(workflows, queue);
         let config = Config::default().concurrency(CONCURRENCY);
         let once = |workflow, context| Box::pin(reconcile(workflow, context));
         let reconciled = applier(once, retry, context, store, queue, config);
@@ -83,4 +94,8 @@ impl Controller {
             })
             .await;
     }
+}
+
+fn references(store: &Store<Workflow>) -> Vec<ObjectRef<Workflow>> {
+    store.state().iter().map(|it| ObjectRef::from_obj(&**it)).collect()
 }

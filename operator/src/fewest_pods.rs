@@ -18,7 +18,7 @@ pub(crate) fn fewest_pods(
         None => planned.function.replicas,
         Some(Scale { min: 0, .. }) => {
             let name = names::object(&plan.workflow, Some(&planned.function.name));
-            let is_started = facilities.on_demand().is_some() && !observed.is_terminating(&name);
+            let is_started = facilities.on_demand().is_some() && !observed.lacks_starter(&name);
             u32::from(!is_started)
         }
         Some(scale) => scale.min,

@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::api::{ApiResource, DynamicObject};
 use serde::de::DeserializeOwned;
@@ -10,6 +11,9 @@ use tracing::warn;
 
 use crate::cache::Cache;
 use crate::objects::{Object, names};
+
+/// A controller that works answers to an object sooner.
+const ANSWER_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Objects that a Workflow controls, and its pods.
 #[derive(Clone, Debug, Default)]
@@ -100,10 +104,18 @@ impl Observed {
         all.any(|it| it.name_any() == scaled_object && it.metadata.deletion_timestamp.is_some())
     }
 
-    /// True if an HTTPRoute has no answer of a Gateway yet.
+    /// True if nothing starts a function's first pod: its Deployment is there, and no ScaledObject that stays.
     #[must_use]
-    pub fn has_unanswered_route(&self) -> bool {
+    pub fn lacks_starter(&self, name: &str) -> bool {
+        let has_one = self.scaled_objects.iter().any(|it| it.name_any() == name);
+        self.is_terminating(name) || self.deployment(name).is_some() && !has_one
+    }
+
+    /// True if an HTTPRoute has no answer of a Gateway yet, or a ScaledObject none of KEDA.
+    #[must_use]
+    pub fn has_unanswered(&self) -> bool {
         self.http_routes.iter().any(|it| !is_answered(it))
+            || self.scaled_objects.iter().any(|it| !is_scaled(it))
     }
 
     /// Pods of a function; `None` = of the whole workflow.
@@ -120,6 +132,19 @@ impl Observed {
             .iter()
             .filter(move |pod| pod.labels().get(names::SERVICE).is_some_and(|it| it == service))
     }
+}
+
+/// True if KEDA has written into a ScaledObject's status.
+#[must_use]
+pub fn is_scaled(object: &DynamicObject) -> bool {
+    object.data["status"]["conditions"].as_array().is_some_and(|it| !it.is_empty())
+}
+
+/// True if there was time for an answer to an object. A controller that works answers sooner.
+#[must_use]
+pub fn is_old(object: &DynamicObject) -> bool {
+    let created = object.metadata.creation_timestamp.as_ref();
+    created.is_some_and(|it| Timestamp::now().duration_since(it.0) > ANSWER_AFTER)
 }
 
 /// True if the controller of a Gateway has written into an HTTPRoute's status.

@@ -20,7 +20,7 @@ use crate::{apply, placement, publish};
 
 /// A look without a cause, for what no watch tells.
 const PERIOD: Duration = Duration::from_secs(300);
-/// After an error, while the API refuses an object, and while no Gateway has answered to an HTTPRoute.
+/// After an error, while the API refuses an object, and while nobody has answered to an HTTPRoute or ScaledObject.
 const RETRY: Duration = Duration::from_secs(15);
 
 /// Why a Workflow could not be reconciled; it is tried again.
@@ -95,7 +95,7 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
                 apply::all(workflow, context, what, &wanted, &observed).await.map_err(failed)?;
             apply::prune(context, &namespace, &wanted, &observed).await.map_err(failed)?;
             let observed = observe();
-            let is_waiting = !refused.is_empty() || observed.has_unanswered_route();
+            let is_waiting = !refused.is_empty() || observed.has_unanswered();
             let action = Action::requeue(if is_waiting { RETRY } else { PERIOD });
             let view = conditions::View { observed: &observed, facilities: &facilities, refused };
             (conditions::of_plan(&plan, view, &previous, generation), action)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cwasi_operator::objects::Facilities;
 use cwasi_operator::observe::Observed;
-use cwasi_operator::plan::Plan;
+use cwasi_operator::plan::{Plan, PlannedFunction};
 use cwasi_operator::resource::{EdgeStatus, Workflow};
 use cwasi_operator::{objects, placement};
 
@@ -199,7 +199,7 @@ fn containers_of_one_pod_share_names_and_a_network() {
     a: {image: "i:1", role: secondary, replicas: 3}
     a-2: {image: "i:1", role: secondary, http: 8080}
     b: {image: "i:1", role: secondary, http: 8080, replicas: 2}
-    c: {image: "i:1", role: secondary, http: 8081, hostNetwork: true, uses: [a-3]}
+    c: {image: "i:1", role: secondary, http: 8081, podTemplate: {spec: {hostNetwork: true}}, uses: [a-3]}
 "#,
     );
     for part in [
@@ -212,6 +212,38 @@ fn containers_of_one_pod_share_names_and_a_network() {
     ] {
         assert!(said.contains(part), "{part} is missing in:\n{said}");
     }
+}
+
+/// As fields say it, or as `podTemplate` does.
+#[test]
+fn what_a_template_says_of_a_function_counts_without_a_pod_too() {
+    let plan = |more: &str| {
+        let text = format!(
+            r#"
+apiVersion: cwasi.dev/v1alpha1
+kind: Workflow
+metadata: {{name: w}}
+spec:
+  podTemplate: {{metadata: {{annotations: {{cwasi.http: gateway, cwasi.allow.other: "*"}}}}}}
+  functions:
+    one: {{image: "i:1", role: secondary, scale: {{min: 0}}, podTemplate: {{{more}}}}}
+    other: {{image: "i:1", role: secondary, scale: {{min: 0}}}}
+"#
+        );
+        Plan::read(&read(&text))
+    };
+    let read = plan(
+        "spec: {hostNetwork: true}, metadata: {annotations: {cwasi.concurrency: '3', cwasi.triggers: 'redis-stream:s'}}",
+    );
+    let read = read.unwrap();
+    let [one, other] = &read.functions[..] else { panic!("two functions") };
+    let known = |it: &PlannedFunction| it.announcement.clone().unwrap();
+    assert!(known(one).http && known(other).http);
+    assert_eq!((known(one).allow.len(), known(other).allow.len()), (0, 1));
+    assert_eq!((one.workers, one.streams.as_slice()), (3, &["s".to_owned()][..]));
+    assert!(one.function.host_network && !other.function.host_network);
+    let faults = plan("metadata: {annotations: {cwasi.concurrency: many}}").unwrap_err().join("\n");
+    assert!(faults.contains("spec.functions.one: annotations of `podTemplate`: "), "{faults}");
 }
 
 #[test]

@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
-const VALID: Duration = Duration::from_millis(1500);
+const VALID: Duration = Duration::from_secs(4);
 /// A try to renew it.
-const STEP: Duration = Duration::from_millis(75);
+const STEP: Duration = Duration::from_millis(200);
 /// More than for which it is valid.
 const STEPS: u32 = 25;
 

@@ -33,9 +33,8 @@ install_runtime() {
 
 # configure_nodes TOML: the nodes' configuration, by the Secret; containers that start from now on read it
 configure_nodes() {
-    local patch
-    patch=$(printf '%s' "$1" | sed 's/["\\]/\\&/g')
-    kubectl -n cwasi-system patch secret cwasi-node -p "{\"stringData\":{\"config.toml\":\"$patch\"}}" >/dev/null
+    kubectl -n cwasi-system create secret generic cwasi-node --from-literal=config.toml="$1" --dry-run=client -o yaml |
+        kubectl apply -f - >/dev/null
     kubectl -n cwasi-system rollout restart daemonset/cwasi-install >/dev/null
     wait_for "$WAIT_SECONDS" "the nodes have their configuration" \
         kubectl -n cwasi-system rollout status daemonset/cwasi-install --timeout=1s

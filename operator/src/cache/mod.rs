@@ -144,6 +144,9 @@ impl Cache {
         let Some(kind) = self.kinds.iter().position(|it| *it == object.resource) else { return };
         let mut state = self.lock();
         let key = (kind, answer.namespace().unwrap_or_default(), answer.name_any());
+        if state.objects.get(&key).is_some_and(|known| is_newer(&known.object, &answer)) {
+            return;
+        }
         self.set(&mut state, kind, answer);
         if let Some(entry) = state.objects.get_mut(&key) {
             entry.applied = digest;
@@ -254,6 +257,13 @@ impl State {
         }
         Some(reference)
     }
+}
+
+/// True if the watch has shown a later state of an object than an answer has.
+fn is_newer(known: &DynamicObject, answer: &DynamicObject) -> bool {
+    // The API compares them as numbers itself (KEP-5504).
+    let version = |it: &DynamicObject| it.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    version(known).zip(version(answer)).is_some_and(|(known, answer)| known > answer)
 }
 
 fn changed(before: KindState, now: KindState, touched: Vec<ObjectRef<Workflow>>) -> Touched {

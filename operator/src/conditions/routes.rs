@@ -1,16 +1,11 @@
 //! HTTPRoutes that no Gateway serves.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::{Trouble, View, found};
 use crate::objects::names;
-use crate::observe::is_answered;
+use crate::observe::{is_answered, is_old};
 use crate::plan::Plan;
-
-/// A controller that serves a Gateway answers to its HTTPRoutes sooner.
-const ANSWER_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Troubles of all functions with `ingress.gateway`.
 pub(super) fn troubles(plan: &Plan, view: &View<'_>) -> Vec<Trouble> {
@@ -53,9 +48,4 @@ fn refusal(parent: &Value) -> Option<String> {
     })?;
     let text = |key: &str| refusal[key].as_str().unwrap_or_default();
     Some(format!("{} ({})", text("message"), text("reason")))
-}
-
-fn is_old(route: &DynamicObject) -> bool {
-    let created = route.metadata.creation_timestamp.as_ref();
-    created.is_some_and(|it| Timestamp::now().duration_since(it.0) > ANSWER_AFTER)
 }

@@ -5,6 +5,7 @@ use kube::api::DynamicObject;
 
 use super::{Verdict, View, found};
 use crate::objects::names;
+use crate::observe::{is_old, is_scaled};
 use crate::plan::{Plan, PlannedFunction};
 
 /// What KEDA says while the operator's scaler answers with an error.
@@ -57,8 +58,21 @@ fn with_keda(
             reason.get_or_insert_with(|| "KedaIsGone".to_owned());
             continue;
         }
-        let object = found(&view.observed.scaled_objects, &name);
-        if let Some((why, message)) = object.and_then(failure) {
+        let Some(object) = found(&view.observed.scaled_objects, &name) else {
+            messages.push(format!(
+                "{function}: it keeps one pod: the API has not taken ScaledObject {name}"
+            ));
+            reason.get_or_insert_with(|| "Refused".to_owned());
+            continue;
+        };
+        if !is_scaled(object) && is_old(object) {
+            messages.push(format!(
+                "{function}: KEDA says nothing of ScaledObject {name}, so nothing starts its first pod: does KEDA's \
+                 operator run (`kubectl -n keda get pods`)?"
+            ));
+            reason.get_or_insert_with(|| "NoAnswer".to_owned());
+        }
+        if let Some((why, message)) = failure(object) {
             let remedy = match why.as_str() {
                 TRIGGER_ERROR => format!(
                     "pods stay as they are until KEDA reaches the operator's scaler ({}), and the operator Redis",

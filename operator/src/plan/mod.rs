@@ -1,9 +1,10 @@
 //! A workflow as a cluster can run it: checked by the workflow file's own reader, and by what only a cluster demands.
 //! All faults come together; each names the function and the remedy.
 //!
-//! - [`one_pod`]: what functions share in one pod.
+//! - [`one_pod`]: what functions share in one pod. [`templates`]: what users merge into pods.
 
 mod one_pod;
+mod templates;
 
 use std::collections::BTreeMap;
 
@@ -103,25 +104,29 @@ impl Plan {
             );
         }
         let raw = &resource.spec.fields;
-        let services = services(&mut workflow, raw, &mut faults);
-        let template = pod_template(raw.get("podTemplate"), "spec.podTemplate", &mut faults);
+        let shared = templates::read(raw.get("podTemplate"), "spec.podTemplate", &mut faults);
+        let services = services(&mut workflow, raw, &shared, &mut faults);
         let images = images(&workflow.functions);
         let others = scaled_by_others(resource.annotations(), &workflow, &mut faults);
-        let shared = raw.get("podTemplate");
         let mut functions = Vec::new();
-        for function in workflow.functions {
+        for mut function in workflow.functions {
             let path = format!("spec.functions.{}", function.name);
             let is_scaled = others.contains(&function.name);
             check(&workflow.name, &function, &path, &mut faults);
             digests(&function, &images, &path, &mut faults);
-            let raw = raw.get("functions").and_then(|all| all.get(&function.name));
-            let own = raw.and_then(|function| function.get("podTemplate"));
-            let template = pod_template(own, &format!("{path}.podTemplate"), &mut faults);
+            let own_raw = raw.get("functions").and_then(|all| all.get(&function.name));
+            let own = own_raw.and_then(|function| function.get("podTemplate"));
+            let own = templates::read(own, &format!("{path}.podTemplate"), &mut faults);
             let image_of = |name: &str| images.get(name).cloned().unwrap_or_default();
             let mut annotations = function.all_annotations(&workflow.name, image_of);
-            // The reader has refused all others.
-            let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-            let parsed = FunctionSpec::parse(pairs).unwrap_or_default();
+            let of_pod = templates::annotations(&annotations, &function.name, [&shared, &own]);
+            let pairs = of_pod.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let parsed = FunctionSpec::parse(pairs).unwrap_or_else(|error| {
+                // The reader has refused those of fields.
+                faults.push(format!("{path}: annotations of `podTemplate`: {error}"));
+                FunctionSpec::default()
+            });
+            function.host_network = templates::host_network([&shared, &own], function.host_network);
             let is_on_demand = function.cluster.scale.is_some_and(|scale| scale.min == 0);
             let announcement =
                 is_on_demand.then(|| announcement(resource, &function.name, &parsed));
@@ -130,7 +135,7 @@ impl Plan {
                 annotations.insert("cwasi.role".to_owned(), "library".to_owned());
             }
             let image = image(&function).unwrap_or_default();
-            let revision = revision(&json!([raw, shared, annotations]));
+            let revision = revision(&json!([own_raw, raw.get("podTemplate"), annotations]));
             functions.push(PlannedFunction {
                 function,
                 image,
@@ -139,7 +144,7 @@ impl Plan {
                 announcement,
                 streams: streams(&parsed),
                 scaled_by_others: is_scaled,
-                template,
+                template: own,
                 placed_for: revision.clone(),
                 revision,
                 near: Vec::new(),
@@ -152,7 +157,7 @@ impl Plan {
             placed_edges: workflow.placed_edges,
             functions,
             services,
-            template,
+            template: shared,
             revision: revision(&json!(raw)),
         };
         plan.check_placement(&mut faults);
@@ -207,6 +212,7 @@ fn images(functions: &[Function]) -> BTreeMap<String, String> {
 fn services(
     workflow: &mut cwasi_workflow::Workflow,
     raw: &Map<String, Value>,
+    shared: &PodTemplateSpec,
     faults: &mut Vec<String>,
 ) -> Vec<PlannedService> {
     let is_pod = workflow.placement == Placement::Pod;
@@ -221,8 +227,10 @@ fn services(
         let path = format!("spec.services.{}", service.name);
         check_name(&workflow.name, &service.name, &path, faults);
         let own = raw.get("services").and_then(|all| all.get(&service.name)?.get("podTemplate"));
-        let template = pod_template(own, &format!("{path}.podTemplate"), faults);
-        planned.push(PlannedService { service: service.clone(), template });
+        let template = templates::read(own, &format!("{path}.podTemplate"), faults);
+        let mut service = service.clone();
+        service.host_network = templates::host_network([shared, &template], service.host_network);
+        planned.push(PlannedService { service, template });
     }
     planned
 }
@@ -235,14 +243,19 @@ fn streams(parsed: &FunctionSpec) -> Vec<String> {
     parsed.triggers.iter().filter_map(stream).collect()
 }
 
+/// A function as callers' shims know it.
+pub fn identity(resource: &Workflow, function: &str) -> Identity {
+    Identity {
+        namespace: CONTAINERD_NAMESPACE.to_owned(),
+        pod_namespace: resource.namespace().unwrap_or_default(),
+        function: function.to_owned(),
+    }
+}
+
 /// What callers' shims know of a function that may have no pod.
 fn announcement(resource: &Workflow, function: &str, parsed: &FunctionSpec) -> Location {
     Location {
-        identity: Identity {
-            namespace: CONTAINERD_NAMESPACE.to_owned(),
-            pod_namespace: resource.namespace().unwrap_or_default(),
-            function: function.to_owned(),
-        },
+        identity: identity(resource, function),
         node: String::new(),
         instance: String::new(),
         allow: parsed.allow.clone(),
@@ -318,51 +331,5 @@ fn digests(
                 "{path}.embed.{module}: name {image} with its digest, as IMAGE@sha256:…: images of all tenants are together on a node"
             ));
         }
-    }
-}
-
-/// A partial PodTemplateSpec. Fields that it does not have are faults: they would be lost silently.
-fn pod_template(raw: Option<&Value>, path: &str, faults: &mut Vec<String>) -> PodTemplateSpec {
-    let Some(raw) = raw else { return PodTemplateSpec::default() };
-    match serde_json::from_value::<PodTemplateSpec>(raw.clone()) {
-        Ok(template) => {
-            if let Ok(known) = serde_json::to_value(&template) {
-                lost(raw, &known, path, faults);
-            }
-            template
-        }
-        Err(error) => {
-            faults.push(format!("{path}: {error}"));
-            PodTemplateSpec::default()
-        }
-    }
-}
-
-fn lost(given: &Value, known: &Value, path: &str, faults: &mut Vec<String>) {
-    match (given, known) {
-        (Value::Object(given), Value::Object(known)) => {
-            for (key, value) in given.iter().filter(|(_, value)| !is_empty(value)) {
-                match known.get(key) {
-                    Some(known) => lost(value, known, &format!("{path}.{key}"), faults),
-                    None => faults.push(format!("{path} has the unknown field `{key}`")),
-                }
-            }
-        }
-        (Value::Array(given), Value::Array(known)) => {
-            for (index, (given, known)) in given.iter().zip(known).enumerate() {
-                lost(given, known, &format!("{path}[{index}]"), faults);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// What a serializer leaves out.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

@@ -1,7 +1,7 @@
 //! Announces the functions that are started on demand, in Redis, so that shims hold their calls. Only the leader does,
 //! and only while KEDA is there: nothing else would start a pod.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt as _};
 use tracing::{debug, info, warn};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, identity};
 use crate::resource::Workflow;
 
 /// How often changed Workflows are looked for.
@@ -42,11 +42,23 @@ fn version(workflow: &Workflow) -> Version {
     (workflow.uid(), workflow.metadata.generation, others)
 }
 
+/// A Workflow as it was read last.
+#[derive(Debug)]
+struct Known {
+    version: Version,
+    /// Functions that can be called.
+    callable: HashSet<Identity>,
+    /// Those of them that are started on demand.
+    on_demand: Vec<Location>,
+    /// True for one that had faults whenever it was read: which functions are on demand is not known.
+    is_unread: bool,
+}
+
 #[derive(Debug, Default)]
 struct Announcer {
-    /// Functions of each Workflow, as it was read last.
-    plans: HashMap<ObjectRef<Workflow>, (Version, Vec<Location>)>,
-    announced: HashMap<Identity, Location>,
+    workflows: HashMap<ObjectRef<Workflow>, Known>,
+    /// Announced functions; `None`: not again, so that the announcement expires.
+    announced: HashMap<Identity, Option<Location>>,
     /// When all of it was announced last, and the session's number.
     repeated: Option<(Instant, u64)>,
     has_keda: bool,
@@ -71,16 +83,13 @@ impl Announcer {
             true => self.locations().map(|it| (it.identity.clone(), it.clone())).collect(),
             false => HashMap::new(),
         };
-        let gone: Vec<_> =
-            self.announced.keys().filter(|it| !wanted.contains_key(*it)).cloned().collect();
-        for function in gone {
-            demand::withdraw(session, &function).await?;
-            self.announced.remove(&function);
-            info!(%function, "is no longer started on demand");
+        self.end(session, &wanted).await?;
+        if is_due {
+            self.keep_unread(session).await?;
         }
         let mut refused = None;
         for (function, location) in wanted {
-            let known = self.announced.get(&function);
+            let known = self.announced.get(&function).and_then(Option::as_ref);
             if is_due || known != Some(&location) {
                 match demand::announce(session, &location).await {
                     Ok(()) => {}
@@ -94,13 +103,45 @@ impl Announcer {
                 if known.is_none() {
                     info!(%function, "is started on demand");
                 }
-                self.announced.insert(function, location);
+                self.announced.insert(function, Some(location));
             }
         }
         if is_due {
             self.repeated = Some((Instant::now(), session.epoch));
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Ends announcements that are not wanted any more. Calls of a function that stays wait for the pods that it gets now,
+    /// so its announcement expires; those of one that is gone fail at once.
+    async fn end(
+        &mut self,
+        session: &RedisSession,
+        wanted: &HashMap<Identity, Location>,
+    ) -> Result<(), NetworkError> {
+        let ending = self.announced.keys().filter(|it| !wanted.contains_key(*it));
+        for function in ending.cloned().collect::<Vec<_>>() {
+            if self.workflows.values().any(|it| it.callable.contains(&function)) {
+                if self.announced.insert(function.clone(), None).flatten().is_some() {
+                    info!(%function, "is no longer started on demand; its announcement expires");
+                }
+            } else {
+                demand::withdraw(session, &function).await?;
+                self.announced.remove(&function);
+                info!(%function, "is gone, and so is its announcement");
+            }
+        }
+        Ok(())
+    }
+
+    /// A Workflow that cannot be read runs on as it was before this process: its announcements, if there are some, stay.
+    async fn keep_unread(&self, session: &RedisSession) -> Result<(), NetworkError> {
+        for function in
+            self.workflows.values().filter(|it| it.is_unread).flat_map(|it| &it.callable)
+        {
+            demand::keep(session, function).await?;
+        }
+        Ok(())
     }
 
     /// Only the API's word that it does not know KEDA's kinds says that KEDA is away: withdrawn calls fail.
@@ -113,35 +154,52 @@ impl Announcer {
     }
 
     fn locations(&self) -> impl Iterator<Item = &Location> {
-        self.plans.values().flat_map(|(_, locations)| locations)
+        self.workflows.values().flat_map(|it| &it.on_demand)
     }
 
     /// Reads Workflows that have changed. One that has faults changes nothing: its pods and autoscalers stay, too.
     fn read(&mut self, workflows: &[Arc<Workflow>]) {
         let references: HashMap<_, _> =
             workflows.iter().map(|it| (ObjectRef::from_obj(&**it), it)).collect();
-        self.plans.retain(|reference, _| references.contains_key(reference));
+        self.workflows.retain(|reference, _| references.contains_key(reference));
         for (reference, workflow) in references {
             let version = version(workflow);
-            let before = self.plans.get(&reference);
-            if before.is_some_and(|(known, _)| *known == version) {
-                continue;
-            }
-            let locations = match Plan::read(workflow) {
-                Ok(plan) => plan.functions.into_iter().filter_map(|it| it.announcement).collect(),
-                Err(_) => before
-                    .filter(|(known, _)| known.0 == version.0)
-                    .map(|(_, locations)| locations.clone())
-                    .unwrap_or_default(),
+            let before = self.workflows.remove(&reference);
+            let known = match before {
+                Some(known) if known.version == version => known,
+                before => match Plan::read(workflow) {
+                    Ok(plan) => Known::of(plan, workflow, version),
+                    Err(_) => match before.filter(|it| it.version.0 == version.0) {
+                        Some(known) => Known { version, ..known },
+                        None => Known::unread(workflow, version),
+                    },
+                },
             };
-            self.plans.insert(reference, (version, locations));
+            self.workflows.insert(reference, known);
         }
+    }
+}
+
+impl Known {
+    fn of(plan: Plan, workflow: &Workflow, version: Version) -> Self {
+        let callable = plan.secondaries().map(|it| identity(workflow, &it.function.name)).collect();
+        let on_demand = plan.functions.into_iter().filter_map(|it| it.announcement).collect();
+        Self { version, callable, on_demand, is_unread: false }
+    }
+
+    fn unread(workflow: &Workflow, version: Version) -> Self {
+        let named = workflow.spec.fields.get("functions").and_then(|it| it.as_object());
+        let names = named.into_iter().flat_map(|it| it.keys());
+        let callable = names.map(|name| identity(workflow, name)).collect();
+        Self { version, callable, on_demand: Vec::new(), is_unread: true }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use cwasi_fake_api::FakeApi;
+    use cwasi_networked::RedisTarget;
+    use cwasi_testbed::redis::{Redis, RedisVersion};
     use hyper::StatusCode;
     use serde_json::json;
 
@@ -178,6 +236,44 @@ mod tests {
         api.deny(PATH, StatusCode::NOT_FOUND, "no such group");
         announcer.look_for_keda(&client).await;
         assert!(!announcer.has_keda);
+    }
+
+    #[tokio::test]
+    async fn announcements_outlive_a_scale_and_a_fault_and_end_with_their_workflow() {
+        const KEY: &str = "cwasi:demand:*";
+        const FAULT: &str = "no-such-function";
+        let redis = Redis::start(RedisVersion::Redis7);
+        let target = RedisTarget { url: redis.url(), ca: None };
+        let (link, _) = RedisLink::start(&target, "cwasi:re:test").unwrap();
+        let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+        let session = link.session(patience).await.unwrap();
+        let api = FakeApi::default();
+        let kinds = json!({ "kind": "APIResourceList", "groupVersion": KEDA, "resources": [] });
+        api.put("/apis/keda.sh/v1alpha1", kinds);
+        let client = api.client();
+        let key = || redis.cli(&["KEYS", KEY]);
+        let mut announcer = Announcer::default();
+        announcer.update(&client, &session, &[workflow("u", 1, "", 0)]).await.unwrap();
+        let announced = key();
+        assert_eq!(announced.lines().count(), 1, "{announced}");
+        // Calls wait for the pod that it gets now.
+        announcer.update(&client, &session, &[workflow("u", 2, "", 1)]).await.unwrap();
+        assert_eq!(key(), announced);
+        // A fault, and an operator that has not seen the Workflow without.
+        redis.cli(&["EXPIRE", &announced, "20"]);
+        let faulty = workflow("u", 3, FAULT, 0);
+        let mut other = Announcer::default();
+        other.update(&client, &session, &[faulty]).await.unwrap();
+        assert!(redis.cli(&["TTL", &announced]).parse::<u64>().unwrap() > 500);
+        // One that is not on demand is not announced by it.
+        redis.cli(&["DEL", &announced]);
+        other.repeated = None;
+        other.update(&client, &session, &[workflow("u", 3, FAULT, 0)]).await.unwrap();
+        assert_eq!(key(), "");
+        announcer.update(&client, &session, &[workflow("u", 4, "", 0)]).await.unwrap();
+        assert_eq!(key(), announced, "at zero again");
+        announcer.update(&client, &session, &[]).await.unwrap();
+        assert_eq!(key(), "", "a call of what is gone fails at once");
     }
 
     #[test]

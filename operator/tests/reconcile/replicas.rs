@@ -1,5 +1,6 @@
 //! Numbers of pods that the operator leaves to others.
 
+use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Cluster, DEPLOYMENT};
@@ -136,6 +137,35 @@ async fn a_scaled_object_that_hangs_starts_nothing() {
     cluster.write(greeter(&json!({ "replicas": 1 })));
     let requests = cluster.reconcile().await;
     assert!(!requests.iter().any(|it| it.starts_with("DELETE")), "{requests:?}");
+}
+
+/// Such as by a quota, or by KEDA's webhook.
+#[tokio::test]
+async fn a_function_whose_scaled_object_is_refused_keeps_one_pod() {
+    let cluster = Cluster::new(greeter(&json!({ "scale": { "min": 0, "max": 3 } })));
+    cluster.api.deny(SCALED, StatusCode::FORBIDDEN, "exceeded quota");
+    cluster.reconcile().await;
+    cluster.scale(0);
+    cluster.reconcile().await;
+    assert_eq!(cluster.replicas(), 1);
+    assert_eq!(cluster.condition("ScalesToZero"), ("False".to_owned(), "Refused".to_owned()));
+}
+
+/// KEDA's kinds are there, and its operator does not run.
+#[tokio::test]
+async fn a_scaled_object_without_an_answer_of_keda_is_named_after_a_while() {
+    let cluster = Cluster::new(greeter(&json!({ "scale": { "min": 0, "max": 3 } })));
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("ScalesToZero").0, "True");
+    let mut scaled = cluster.api.get(SCALED).unwrap();
+    scaled["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    cluster.api.put(SCALED, scaled.clone());
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("ScalesToZero"), ("False".to_owned(), "NoAnswer".to_owned()));
+    scaled["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    cluster.api.put(SCALED, scaled);
+    cluster.reconcile().await;
+    assert_eq!(cluster.condition("ScalesToZero"), ("True".to_owned(), "Keda".to_owned()));
 }
 
 /// The number is set once, also while the API takes nothing else.

@@ -43,6 +43,14 @@ pub async fn announce(session: &RedisSession, function: &Location) -> Result<(),
     }
 }
 
+/// Repeats a function's announcement, if there is one, as it is.
+///
+/// # Errors
+/// When Redis does not take it.
+pub async fn keep(session: &RedisSession, identity: &Identity) -> Result<(), NetworkError> {
+    expire(session, &announcement_key(identity), ANNOUNCED_FOR).await.map(drop)
+}
+
 /// Withdraws a function: its calls fail again while it has no instance.
 ///
 /// # Errors

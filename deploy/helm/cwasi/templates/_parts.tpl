@@ -27,6 +27,22 @@ resources:
 {{- end -}}
 {{- end }}
 
+{{/* The nodes' configuration, if the installer brings it. */}}
+{{- define "cwasi.nodeConfig" -}}
+{{- if .Values.node.enabled }}{{ .Values.node.config }}{{ end }}
+{{- end }}
+
+{{/* By which pods that read the configuration once are others when it is another one. */}}
+{{- define "cwasi.nodeConfigDigest" -}}
+cwasi.dev/node-config: {{ include "cwasi.nodeConfig" . | sha256sum | trunc 16 | quote }}
+{{- end }}
+
+{{/* A path in the nodes' configuration: (list . KEY DEFAULT) */}}
+{{- define "cwasi.path" -}}
+{{- $line := regexFind (printf `(?m)^[ \t]*%s[ \t]*=[ \t]*["'][^"']+["']` (index . 1)) (include "cwasi.nodeConfig" (index . 0)) }}
+{{- regexReplaceAll `^[^"']*["']|["']$` $line "" | default (index . 2) }}
+{{- end }}
+
 {{/* The DaemonSet that installs, or the one that takes off: (list . VERB LABEL) */}}
 {{- define "cwasi.installer" -}}
 {{- $top := index . 0 }}
@@ -44,9 +60,9 @@ spec:
   template:
     metadata:
       labels: {app: cwasi-{{ $verb }}}
-      {{- with and (eq $verb "install") $values.node.config }}
+      {{- if and (eq $verb "install") $values.node.config }}
       # It reads the configuration once: another one is another pod.
-      annotations: {cwasi.dev/node-config: {{ sha256sum . | trunc 16 | quote }}}
+      annotations: { {{- include "cwasi.nodeConfigDigest" $top -}} }
       {{- end }}
     spec:
       {{- include "cwasi.runtimeNodes" (list $top (index . 2) $values.node) | nindent 6 }}
@@ -85,7 +101,8 @@ spec:
           hostPath: {path: /}
         {{- if eq $verb "install" }}
         - name: config
-          secret: {secretName: cwasi-node}
+          # The nodes' configuration. Without one a node's own file is left alone.
+          secret: {secretName: cwasi-node, optional: true}
         {{- end }}
 {{- end }}
 
