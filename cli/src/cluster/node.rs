@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::Cluster;
 use super::error::ClusterError;
-use super::pods::node;
+use super::pods::{is_live, node, runs_container};
 
 /// Label of the DaemonSet's pods, and their container.
 const LABELS: &str = "app=cwasi-install";
@@ -62,10 +62,8 @@ impl Cluster {
         namespace: &str,
     ) -> Result<BTreeMap<String, NodePod>, ClusterError> {
         let pods = self.pods_of(namespace, LABELS).await?;
-        let running = pods.iter().filter(|pod| {
-            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
-        });
+        // One that has to be started again and again is in the phase Running, too.
+        let running = pods.iter().filter(|pod| is_live(pod) && runs_container(pod, CONTAINER));
         let found = running.filter_map(|pod| {
             let node = node(pod)?.to_owned();
             let namespace = namespace.to_owned();

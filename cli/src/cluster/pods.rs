@@ -93,6 +93,12 @@ fn function_name(pod: &Pod, container: &Container) -> String {
     name.unwrap_or(&container.name).to_owned()
 }
 
+/// True if a container of the pod runs.
+pub(super) fn runs_container(pod: &Pod, name: &str) -> bool {
+    let state = statuses(pod).find(|it| it.name == name).and_then(|it| it.state.as_ref());
+    state.is_some_and(|it| it.running.is_some())
+}
+
 fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.iter();
     status.flat_map(|status| {
@@ -150,7 +156,7 @@ impl Cluster {
     pub async fn function(&self, target: &str) -> Result<PodFunction, ClusterError> {
         let (namespace, name) = target.rsplit_once('/').unwrap_or((&self.namespace, target));
         let pods = self.pods_of(namespace, "").await?;
-        let functions: Vec<_> = pods.iter().flat_map(running).collect();
+        let functions: Vec<_> = pods.iter().filter(|it| is_live(it)).flat_map(running).collect();
         let named = functions.iter().filter(|(function, _)| function == name);
         let best = named.max_by_key(|(_, found)| found.is_ready);
         best.map(|(_, found)| found.clone()).ok_or_else(|| ClusterError::NoFunction {

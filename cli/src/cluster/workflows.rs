@@ -148,11 +148,21 @@ pub fn file(workflow: &Workflow) -> Result<cwasi_workflow::Workflow, String> {
 
 impl Cluster {
     /// True if a Workflow of this namespace has the function, and its pods are started on demand.
-    pub async fn is_on_demand(&self, namespace: &str, function: &str) -> bool {
-        let all = self.workflows_of(namespace).await.unwrap_or_default();
+    ///
+    /// # Errors
+    /// When the API refuses. A cluster without Workflows has no such function.
+    pub async fn is_on_demand(
+        &self,
+        namespace: &str,
+        function: &str,
+    ) -> Result<bool, ClusterError> {
+        let all = match self.workflows_of(namespace).await {
+            Err(ClusterError::NoDefinition) => return Ok(false),
+            found => found?,
+        };
         let files = all.iter().filter_map(|workflow| file(workflow).ok());
         let scales = files.filter_map(|file| file.function(function)?.cluster.scale);
-        scales.into_iter().any(|scale| scale.min == 0)
+        Ok(scales.into_iter().any(|scale| scale.min == 0))
     }
 }
 

@@ -16,6 +16,8 @@ use cwasi_workflow::services::{HealthCheck, Service};
 
 /// Between two checks.
 const POLL: Duration = Duration::from_millis(100);
+/// Shortest time for an answer to a check.
+const LAST_MIN: Duration = Duration::from_secs(1);
 /// Longest check.
 const CHECK_MAX: Duration = Duration::from_secs(10);
 /// Most bytes of an answer that are read: its first line.
@@ -32,7 +34,8 @@ pub async fn wait(containerd: &Containerd, id: &str, service: &Service) -> Resul
             return Err(ended(containerd, id, service).await);
         };
         let left = until.saturating_duration_since(Instant::now());
-        let bound = CHECK_MAX.min(left.max(POLL));
+        // The last one gets time for an answer, which says more than that there was none.
+        let bound = CHECK_MAX.min(left.max(LAST_MIN));
         let checked = check(containerd, id, network_of(&task), service, bound).await;
         let Err(problem) = checked else { return Ok(()) };
         if Instant::now() >= until {

@@ -27,7 +27,7 @@ use cwasi_workflow::services::Service;
 use cwasi_workflow::{Function, NodeSpec};
 
 /// Longest wait for a start that was interrupted in containerd.
-const LATE_MAX: Duration = Duration::from_secs(3);
+const LATE_MAX: Duration = Duration::from_secs(10);
 /// A start that has left no trace for this time has ended.
 const LATE_QUIET: Duration = Duration::from_millis(300);
 const LATE_LOOK: Duration = Duration::from_millis(20);

@@ -16,8 +16,8 @@ const VERBS: [&str; 5] = [
 fn without_a_cluster_every_verb_says_which_one_it_asked() {
     let cluster = Cluster::new();
     let kubeconfig = cluster.folder.path().join("kubeconfig");
-    // A port of this host that was free a moment ago.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let localhost = std::net::Ipv4Addr::LOCALHOST.into();
+    let free = std::net::SocketAddr::new(localhost, cwasi_testbed::port::free_port(localhost));
     std::fs::write(&kubeconfig, cwasi_fake_api::FakeApi::kubeconfig(free)).unwrap();
     for verb in VERBS.iter().chain(&["trace --kube"]) {
         let said = cluster.fails(69, verb);

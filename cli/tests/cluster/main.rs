@@ -41,14 +41,7 @@ impl Cluster {
         }
         for node in ["node1", "node2"] {
             let pod = format!("cwasi-install-{node}");
-            api.put(
-                &format!("{NODE_PODS}/{pod}"),
-                json!({
-                    "metadata": { "name": pod, "labels": { "app": "cwasi-install" } },
-                    "spec": { "nodeName": node, "containers": [{ "name": "node" }] },
-                    "status": { "phase": "Running" },
-                }),
-            );
+            api.put(&format!("{NODE_PODS}/{pod}"), node_pod(&pod, node, json!({ "running": {} })));
         }
         Self { api, folder }
     }
@@ -121,6 +114,17 @@ fn shop() -> Value {
                 condition("Degraded", "True", "CrashLoopBackOff", "prices: it ends"),
             ],
         },
+    })
+}
+
+/// An installer's pod, whose container is in this state.
+fn node_pod(name: &str, node: &str, state: Value) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": { "app": "cwasi-install" } },
+        "spec": { "nodeName": node, "containers": [{ "name": "node" }] },
+        "status": { "phase": "Running", "containerStatuses": [{
+            "name": "node", "ready": true, "restartCount": 0, "image": "i", "imageID": "", "state": state,
+        }] },
     })
 }
 

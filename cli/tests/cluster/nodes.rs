@@ -9,7 +9,7 @@ use cwasi_testbed::span_line::SPAN_LINE;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Cluster, NODE_PODS, PODS, WORKFLOWS, text};
+use super::{Cluster, NODE_PODS, PODS, WORKFLOWS, node_pod, text};
 
 /// What nodes were asked.
 type Asked = Arc<Mutex<Vec<Executed>>>;
@@ -289,12 +289,28 @@ fn a_function_that_is_started_on_demand_is_called_from_any_node() {
     cluster.api.remove(&format!("{PODS}/shop-prices-a"));
     assert_eq!(cluster.ok("invoke --kube prices"), "12");
     assert_eq!(asked.lock().unwrap()[0].pod, format!("{NODE_PODS}/cwasi-install-node1"));
+    cluster.run("explain --kube gateway prices");
+    assert_eq!(words(&asked.lock().unwrap()[1])[1..3], ["explain", "gateway"]);
+    // An installer that crashes is in the phase Running.
+    let crashes = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    let first = "cwasi-install-node1";
+    cluster.api.put(&format!("{NODE_PODS}/{first}"), node_pod(first, "node1", crashes));
+    cluster.ok("invoke --kube prices");
+    assert_eq!(asked.lock().unwrap()[2].pod, format!("{NODE_PODS}/cwasi-install-node2"));
     // `front` is no such function.
     for pod in ["shop-front-a", "shop-front-b"] {
         cluster.api.remove(&format!("{PODS}/{pod}"));
     }
     let said = cluster.fails(66, "invoke --kube front");
     assert!(said.contains("front"), "{said}");
+    // Who may not read Workflows learns both.
+    cluster.api.deny(WORKFLOWS, StatusCode::FORBIDDEN, "workflows is forbidden");
+    let said = cluster.fails(66, "invoke --kube prices");
+    assert!(said.contains("whether prices starts on demand is not known"), "{said}");
+    assert!(said.contains("no running pod of namespace n has a function prices"), "{said}");
+    cluster.api.deny(WORKFLOWS, StatusCode::INTERNAL_SERVER_ERROR, "no time");
+    let said = cluster.fails(70, "invoke --kube prices");
+    assert!(said.contains("no time"), "{said}");
 }
 
 /// Such as a prefix that several traces of one node have: no part of one of them is printed.

@@ -29,14 +29,19 @@ impl Explain {
     pub(super) async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
         let cluster = kube::connect(&self.on.cluster, global).await?;
         let of_host = self.host || self.caller == CALLER_NAME;
-        let called_from = if of_host { &self.callee } else { &self.caller };
-        let function = cluster.function(called_from).await?;
+        let system = &self.on.system_namespace;
+        let (called_from, node, container, workflow) = if of_host {
+            let node = kube::calling_node(&cluster, system, &self.callee).await?;
+            (&self.callee, node, self.caller.clone(), None)
+        } else {
+            let function = cluster.function(&self.caller).await?;
+            let node = cluster.node_pod(system, &function.node).await?;
+            (&self.caller, node, function.container, function.workflow)
+        };
         // Where its pod is, and where names without a namespace are looked up.
         let home = called_from.rsplit_once('/').map_or(&*cluster.namespace, |(it, _)| it);
-        let node = cluster.node_pod(&self.on.system_namespace, &function.node).await?;
         let namespace = format!("--pod-namespace={}", cluster.namespace);
-        let caller = if of_host { &self.caller } else { &function.container };
-        let mut words = vec!["explain", caller, self.callee.as_str()];
+        let mut words = vec!["explain", &container, self.callee.as_str()];
         if of_host {
             words.extend(["--host", &namespace]);
         }
@@ -44,7 +49,7 @@ impl Explain {
         let asking = on_node::captured(&cluster, &node, &words, EXPLANATION_MAX);
         let (stdout, ended) = Interrupt::new()?.or(asking).await?;
         if ended.code == 0 || ended.code == Exit::Findings as u8 {
-            let from = (home, function.workflow.as_deref());
+            let from = (home, workflow.as_deref());
             let of_caller = match of_host {
                 true => Activation::default(),
                 false => of_function(&cluster, from, &self.caller).await,

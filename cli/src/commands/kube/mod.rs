@@ -12,6 +12,7 @@ pub mod traces;
 use crate::arguments::{ClusterArguments, Global};
 use crate::cluster::node::NodePod;
 use crate::cluster::{Cluster, ClusterError};
+use crate::output;
 
 /// Connects to the cluster of the command line.
 ///
@@ -38,11 +39,19 @@ pub async fn calling_node(
         Ok(function) => return cluster.node_pod(system_namespace, &function.node).await,
         Err(error) => error,
     };
-    if let ClusterError::NoFunction { namespace, name, .. } = &none
-        && cluster.is_on_demand(namespace, name).await
-        && let Some((_, any)) = cluster.node_pods(system_namespace).await?.pop_first()
-    {
-        return Ok(any);
+    let ClusterError::NoFunction { namespace, name, .. } = &none else { return Err(none) };
+    match cluster.is_on_demand(namespace, name).await {
+        Ok(true) => {}
+        Ok(false) => return Err(none),
+        // The name may be misspelt, and a function that always has a pod needs no right to read Workflows.
+        Err(denied @ ClusterError::Denied { .. }) => {
+            output::note(format_args!(
+                "cwasi: whether {target} starts on demand is not known: {denied}"
+            ));
+            return Err(none);
+        }
+        Err(error) => return Err(error),
     }
-    Err(none)
+    let any = cluster.node_pods(system_namespace).await?.pop_first();
+    any.map(|(_, node)| node).ok_or(none)
 }
