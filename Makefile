@@ -23,7 +23,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories arm64 miri install clean setup-arm64 setup-fuzz setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories miri install clean setup-arm64 setup-fuzz setup-lint setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -131,7 +131,7 @@ screenshots: build guests ## Pictures of the dashboard in headless Chromium, pho
 	@scripts/setup.sh --browser
 	@scripts/screenshots.sh
 
-lint: setup-lint ## Format, clippy, documentation and shellcheck, warnings denied
+lint: setup-lint ## Format, clippy (for 64-bit ARM), documentation and shellcheck, warnings denied
 	@scripts/lint.sh
 
 deny: setup-lint ## Licences and sources of all dependencies
@@ -139,9 +139,6 @@ deny: setup-lint ## Licences and sources of all dependencies
 
 advisories: setup-lint ## Known vulnerabilities of all dependencies (clones a database from GitHub)
 	@scripts/deny.sh advisories
-
-arm64: setup-lint ## Type-check everything for 64-bit ARM
-	@scripts/arm64.sh --all
 
 miri: setup-lint ## Undefined behaviour in the guest SDK
 	@scripts/miri.sh

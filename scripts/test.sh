@@ -30,11 +30,11 @@ CWASI_BUILD_WITH_TESTS=yes "$CHECKOUT/scripts/build.sh"
 if [ $# -gt 0 ]; then
     exec cargo test --workspace "${@/#/--test=}"
 fi
-# End-to-end tests mostly wait: they run beside the others, and their output follows. A failure stops neither, so that
-# one run names everything that fails.
+# End-to-end tests mostly wait: they run beside the others, two for each processor at a time, and their output follows. A
+# failure stops neither, so that one run names everything that fails.
 log=$TARGET_DIR/test-e2e.log
 say "testing end to end beside what follows: $log"
-setsid cargo test --workspace --no-fail-fast --test 'e2e_*' >"$log" 2>&1 &
+RUST_TEST_THREADS=$((2 * $(nproc))) setsid cargo test --workspace --no-fail-fast --test 'e2e_*' >"$log" 2>&1 &
 end_to_end=$!
 trap 'kill -- "-$end_to_end" 2>/dev/null || true' EXIT
 failed=()

@@ -3,7 +3,7 @@
 # - cargo-deny, and cargo-fuzz for `make fuzz`, built from source below .cwasi/tools: no registry that every machine
 #   reaches has current programs of them. libFuzzer is C++.
 # - A nightly toolchain, for Miri. Nothing else is built with it.
-# - The standard library and a C compiler for 64-bit ARM.
+# - The standard library and compilers of C and C++ for 64-bit ARM, for which the runtime is linted.
 
 TOOLS_DIR=$STATE_DIR/tools
 # name and version
@@ -14,7 +14,7 @@ TOOLS=()
 NIGHTLY=nightly-2026-05-20
 NIGHTLY_COMPONENTS=(miri rust-src)
 ARM64=aarch64-unknown-linux-gnu
-ARM64_PACKAGES="gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
+ARM64_PACKAGES="g++-aarch64-linux-gnu libc6-dev-arm64-cross"
 
 missing_tools() {
     local name version
@@ -44,7 +44,7 @@ missing_check_packages() {
 
 # On such a machine the ordinary compiler is the one.
 missing_cross_compiler() {
-    [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-gcc >/dev/null || echo "$ARM64_PACKAGES"
+    [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-g++ >/dev/null || echo "$ARM64_PACKAGES"
 }
 
 install_toolchains() {
