@@ -78,16 +78,16 @@ fn branches_come_together_with_the_run_that_they_were_called_in() {
 #[test]
 fn what_is_missing_is_told_or_left_out() {
     let scene = scene("missing");
-    let merger = Merger::start(&scene, &[("cwasi.fan-in", "3"), ("cwasi.fan-in.timeout", "2s")]);
+    let merger = Merger::start(&scene, &[("cwasi.fan-in", "3"), ("cwasi.fan-in.timeout", "4s")]);
     let outcome = gather(&scene, "p", &["some", "merge", "frame-7", "3", "0", "2"]);
-    let said = "timeout: 2 of 3 parts of `frame-7` arrived in 2s; missing: 1";
+    let said = "timeout: 2 of 3 parts of `frame-7` arrived in 4s; missing: 1";
     assert_eq!(outcome.success().text(), format!("0: {said}\n2: {said}\n"));
     let outcome = gather(&scene, "q", &["some", "merge", "k", "4", "0"]);
     let text = outcome.success().text();
     assert!(text.contains("merge has cwasi.fan-in=3"), "{text}");
     assert!(merger.runs().is_empty());
     scene.remove("merge");
-    let deliver = [("cwasi.fan-in.partial", "deliver"), ("cwasi.fan-in.timeout", "2s")];
+    let deliver = [("cwasi.fan-in.partial", "deliver"), ("cwasi.fan-in.timeout", "4s")];
     let merger = Merger::start(&scene, &[&deliver[..], &[("cwasi.fan-in", "3")]].concat());
     let outcome = gather(&scene, "r", &["some", "merge", "k", "3", "2", "1"]);
     let text = outcome.success().text();

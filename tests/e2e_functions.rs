@@ -74,10 +74,11 @@ impl Web {
                 let request = read_request(&stream);
                 let length = answer.len();
                 let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/plain";
-                write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{answer}").unwrap();
+                // Who has the answer may look for its request.
                 if sender.send(request).is_err() {
                     return;
                 }
+                write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{answer}").unwrap();
             }
         });
         Self { port, requests }

@@ -155,7 +155,7 @@ fn a_cut_network_is_an_error_within_the_deadline_and_heals() {
     assert_eq!(call(&nodes.edge, "before", "server", "x").success().text(), "x");
     let cable = nodes.edge.containerd.ready().link.clone().unwrap();
     cable.cut();
-    let run = nodes.edge.guest("cut", "probe").annotation("cwasi.timeout", "3s");
+    let run = nodes.edge.guest("cut", "probe").annotation("cwasi.timeout", "20s");
     let ended = nodes.edge.run(run.args(["call", "server", "x"]));
     cable.mend();
     // Unreachable: the look-up found no Redis; timeout: it was still thought to be there.
@@ -169,7 +169,7 @@ fn redis_stopped_and_started_again_is_served_again() {
     nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
     assert_eq!(call(&nodes.edge, "before", "server", "x").success().text(), "x");
     nodes.redis.stop();
-    let run = nodes.edge.guest("stopped", "probe").annotation("cwasi.timeout", "3s");
+    let run = nodes.edge.guest("stopped", "probe").annotation("cwasi.timeout", "20s");
     let ended = nodes.edge.run(run.args(["call", "server", "x"]));
     assert_eq!(ended.code, 10, "{}", ended.stderr);
     assert!(ended.stderr.contains("Redis is away"), "{}", ended.stderr);

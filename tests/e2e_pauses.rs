@@ -52,7 +52,7 @@ fn a_primary_that_sleeps_goes_on_sleeping() {
     let primary = run.spawn(scene.containerd).unwrap();
     let outcome = pause_until_end(&scene, "p", primary, &paused).success();
     assert_eq!(outcome.text(), "begun\n", "{}", outcome.stderr);
-    assert!(paused.into_inner() >= PAUSES_MIN);
+    assert!(paused.into_inner() >= 1);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn server(scene: &Scene, id: &str) -> Run {
 
 /// containerd is killed while a caller is between two of its calls, and is away until the caller has ended.
 fn containerd_is_away(version: ContainerdVersion) {
-    const CALLS: usize = 20;
+    const CALLS: usize = 50;
     let scene = scene(version, "away");
     let log = scene.containerd.ready().dir.join("away.log");
     let uri = format!("file://{}", log.display());

@@ -78,7 +78,7 @@ fn a_callee_in_a_component_has_its_deadline_and_its_instance() {
     let images = [core_image(&scene), image(&scene, "server")];
     for (kind, image) in ["core", "component"].into_iter().zip(images) {
         let run = embedding(secondary(&scene, kind, "server"), &format!("inside={image}"));
-        let run = run.annotation("cwasi.timeout", "1s");
+        let run = run.annotation("cwasi.timeout", "4s");
         scene.start(run.annotation("cwasi.isolation", "instance"));
         for count in ["1", "2"] {
             let said = call(&scene, &format!("{kind}-{count}"), kind, "!call inside !served");

@@ -1,7 +1,9 @@
 //! HTTP connections that ask for nothing, beside a client and another tenant.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
+
+use cwasi_testbed::port::free_port;
 
 use crate::neighbour::Neighbour;
 use crate::scene;
@@ -34,9 +36,7 @@ fn request(port: u16) -> String {
 fn idle_connections_keep_no_client_out() {
     let scene = scene("fair-idle");
     let neighbour = Neighbour::beside(&scene);
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port(Ipv4Addr::LOCALHOST.into());
     let run = scene.guest("svc", "server").annotation("cwasi.role", "secondary");
     let run = run.annotation("cwasi.http", &port.to_string()).flag("--net-host");
     scene.start(run);

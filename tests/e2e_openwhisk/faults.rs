@@ -91,7 +91,7 @@ fn activations_that_fail_leave_the_action_as_it_was() {
     };
     let passed = with_deadline("nothing", now_ms() - 1);
     refused(&action.post("/run", passed), 504, "the deadline of the activation has passed");
-    let soon = with_deadline("spin", now_ms() + 500);
+    let soon = with_deadline("spin", now_ms() + 3000);
     refused(&action.post("/run", soon), 504, "did not answer in time");
     works();
     let pid = action.pid;

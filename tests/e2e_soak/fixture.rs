@@ -2,12 +2,13 @@
 //! while containerd is away, within a bound.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use cwasi_testbed::paths::{ContainerdVersion, checkout};
+use cwasi_testbed::port::free_port;
 use cwasi_testbed::run::{Outcome, Run, output};
 use cwasi_testbed::scene::{Scene, wait_for};
 
@@ -76,9 +77,7 @@ impl Fixture {
         let scene = Scene::open(version, SHIM, &format!("soak-{seed}-{}", std::process::id()));
         let notes = tempfile::Builder::new().prefix("cwasi-soak-").tempdir().unwrap();
         std::fs::create_dir(notes.path().join("executed")).unwrap();
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let http_port = free.local_addr().unwrap().port();
-        drop(free);
+        let http_port = free_port(Ipv4Addr::LOCALHOST.into());
         let (killed, shim_kills) = (Mutex::default(), AtomicU64::new(0));
         let fixture = Self { scene, notes, killed, shim_kills, http_port };
         for callee in &CALLEES {

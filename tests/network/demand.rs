@@ -85,7 +85,7 @@ fn a_call_for_which_no_instance_starts_ends_at_its_deadline() {
     let redis = Redis::start(RedisVersion::Redis7);
     let mut controller = Controller::start(&redis);
     let here = Node::start("here", &target(&redis));
-    let call = called(here.caller(), b"payload", Duration::from_secs(1));
+    let call = called(here.caller(), b"payload", Duration::from_secs(5));
     controller.wait_until_waiting(1);
     let error = call.join().unwrap().unwrap_err();
     let not_started = matches!(&error, CallError::Unreachable { cause: Unreached::Remote { text }, .. }
@@ -157,7 +157,7 @@ fn no_call_is_lost_while_instances_come_and_go() {
     const CALLS: usize = 400;
     const ROUNDS: usize = 4;
     let redis = Redis::start(RedisVersion::Redis7);
-    let controller = Controller::start(&redis);
+    let mut controller = Controller::start(&redis);
     let (here, there) =
         (Node::start("here", &target(&redis)), Node::start("there", &target(&redis)));
     let (executions, answered) = (Executions::default(), AtomicUsize::new(0));
@@ -182,7 +182,7 @@ fn no_call_is_lost_while_instances_come_and_go() {
             wait_for("calls", || answered.load(Ordering::Relaxed) >= enough);
             // As a pod ends: no call comes any more, and those that it has end.
             there.withdraw(&instance);
-            std::thread::sleep(Duration::from_millis(300));
+            controller.wait_until_waiting(CALLERS as u64);
             instance.kill();
         }
         // All wait now; the last instance answers them.

@@ -18,8 +18,6 @@ use cwasi_wire::network::{
 use crate::fixture::{Node, PATIENCE, Peer, Served, StopWhenDone};
 use crate::fixture::{counts, identity, target, wait_for};
 
-const SHORT: Duration = Duration::from_secs(4);
-
 fn three_chunks() -> Payload {
     let bytes: Vec<u8> = (0..2 * CHUNK_LEN + 77).map(|i: u32| i.to_le_bytes()[0]).collect();
     Payload::Inline(bytes)
@@ -122,7 +120,7 @@ fn without_anybody_left_a_call_ends_as_not_accepted() {
     let redis = Redis::start(RedisVersion::Redis7);
     Peer::start(&target(&redis)).announce("stale");
     let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
-    let ended = worker.call(b"x", SHORT);
+    let ended = worker.call(b"x", PATIENCE);
     assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
 }
 
@@ -133,7 +131,7 @@ fn an_instance_that_does_not_accept_is_given_up_for_good() {
     let mut silent = peer.listen("silent");
     peer.announce("silent");
     let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
-    let ended = worker.call(b"x", SHORT);
+    let ended = worker.call(b"x", PATIENCE);
     assert!(matches!(ended, Err(CallError::Unreachable { .. })), "{ended:?}");
     // Now it wakes up, and may not run it any more.
     let (id, _call) = peer.next_call(&mut silent);

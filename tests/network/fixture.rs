@@ -62,6 +62,9 @@ impl Drop for StopWhenDone<'_> {
     }
 }
 
+/// Longest wait for Redis of a node that starts; it may be away.
+const LINK_MAX: Duration = Duration::from_secs(2);
+
 /// Polls until `condition` holds.
 pub fn wait_for(what: &str, condition: impl FnMut() -> bool) {
     wait_at_most(PATIENCE, what, condition);
@@ -87,7 +90,16 @@ pub struct Node {
 
 impl Node {
     pub fn start(name: &str, target: &RedisTarget) -> Self {
-        Self::limited(name, target, &MessagesConfig::default())
+        Self::limited(name, target, &MessagesConfig::default()).linked()
+    }
+
+    /// Waits until it has Redis, if that is there.
+    pub fn linked(self) -> Self {
+        let start = Instant::now();
+        while start.elapsed() < LINK_MAX && self.locations("nobody").is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self
     }
 
     /// The same with limits of one-way messages.
@@ -159,7 +171,8 @@ impl Node {
 
     /// Ends everything of the node at once; nobody is told.
     pub fn kill(mut self) {
-        self.reactor.take().unwrap().shutdown_background();
+        // Once it returns, its sockets are closed.
+        self.reactor.take().unwrap().shutdown_timeout(PATIENCE);
     }
 
     /// A worker's connection, with its node.

@@ -167,7 +167,7 @@ fn a_small_call_waits_for_memory_and_ends_in_words_without() {
     assert!(cause.to_string().contains("Redis is out of memory"), "{cause}");
     assert_eq!(served.ran(), 0);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| worker.call(b"x", SOON));
+        let waiting = scope.spawn(|| worker.call(b"x", PATIENCE));
         wait_for_refusals(&served.redis, 1);
         unlimit(&served.redis);
         assert_eq!(waiting.join().unwrap(), Ok(b"x".to_vec()));

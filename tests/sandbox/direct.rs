@@ -346,7 +346,7 @@ fn workers_that_read_no_connections_get_what_the_others_cannot_begin() {
     let mut caller = function.caller();
     function.until_idle(WORKERS);
     for _ in 0..2 {
-        let running: Vec<_> = (0..WORKERS).map(|_| caller.send(b"p", 6000)).collect();
+        let running: Vec<_> = (0..WORKERS).map(|_| caller.send(b"p", 8000)).collect();
         function.until_busy(WORKERS);
         let refused = caller.send(b"e", LONG_MS);
         let (number, outcome) = caller.receive();

@@ -39,8 +39,9 @@ fn clear_away() {
         for tree in directories(&hierarchy) {
             let name = tree.file_name().unwrap().to_string_lossy().into_owned();
             let pid = name.strip_prefix(CGROUPS).and_then(|rest| rest.split('-').next());
-            let is_left = |pid: &str| !Path::new("/proc").join(pid).exists();
-            if pid.is_some_and(is_left) {
+            // Others' have a word there.
+            let pid = pid.filter(|it| it.parse::<u32>().is_ok());
+            if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
                 remove(&tree);
             }
         }

@@ -165,8 +165,8 @@ fn each_fault_is_one_requests_error_and_the_next_is_served() {
     let cases: [(&[u8], u64, Errno, &str); 6] = [
         (b"o", 20_000, Errno::Trapped, "out of bounds"),
         (b"r", 20_000, Errno::Trapped, overflow()),
-        (b"l", 1000, Errno::Timeout, "deadline"),
-        (b"p", 1000, Errno::Timeout, "deadline"),
+        (b"l", 2500, Errno::Timeout, "deadline"),
+        (b"p", 2500, Errno::Timeout, "deadline"),
         (b"x", 20_000, Errno::Failed, "exit(3)"),
         (b"f", 20_000, Errno::Failed, "deliberate failure"),
     ];
@@ -270,7 +270,7 @@ fn workers_and_queue_are_bounded_and_answer_at_once() {
     assert_eq!(function.workers().len(), 2);
     let mut caller = function.caller();
     function.until_idle(2);
-    let running = [caller.send(b"l", 3000), caller.send(b"l", 3000)];
+    let running = [caller.send(b"l", 5000), caller.send(b"l", 5000)];
     function.until_busy(2);
     let waiting = caller.send(b"e", 20_000);
     let refused = caller.send(b"e", 20_000);
@@ -351,7 +351,7 @@ fn a_stop_signal_finishes_what_is_in_flight() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "drain", FunctionLaunch { queue: 1, ..reactor() });
     let (mut caller, mut late) = (function.caller(), function.caller());
-    caller.send(b"l", 3000);
+    caller.send(b"l", 5000);
     function.until_busy(1);
     caller.send(b"e", 20_000);
     // Else the next one could get the place first.

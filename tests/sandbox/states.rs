@@ -21,7 +21,7 @@ const WORKERS: u32 = 4;
 /// Deadline of calls that are answered, in milliseconds.
 const LONG_MS: u64 = 20_000;
 /// Deadline of a call that its worker never ends.
-const SHORT_MS: u64 = 1500;
+const SHORT_MS: u64 = 4000;
 
 /// Who is stopped or killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

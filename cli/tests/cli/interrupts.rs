@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use cwasi_testbed::paths::checkout;
 use cwasi_testbed::scene::wait_for;
 use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGTERM};
 
@@ -51,12 +52,13 @@ fn nothing_is_left(stage: &Stage, what: &str) {
     assert!(!logs.exists(), "{what}: {:?}", fs::read_dir(logs).unwrap().collect::<Vec<_>>());
 }
 
-/// A module with a section of its own: it is compiled in each run of the tests, and in each call of this.
-fn fresh(stage: &Stage, guest: &str, number: u8) -> String {
-    let mut module = fs::read(stage.guest(guest)).unwrap();
+/// A module that takes seconds to compile, with a section of its own: it is compiled in each run of the tests, and in
+/// each call of this.
+fn fresh(stage: &Stage, number: u8) -> String {
+    let mut module = fs::read(checkout().join("target/functions/aes.wasm")).unwrap();
     module.extend([0, 7, 1, b'n', number]);
     module.extend(std::process::id().to_le_bytes());
-    let path = stage.folder.path().join(format!("{guest}-{number}.wasm"));
+    let path = stage.folder.path().join(format!("fresh-{number}.wasm"));
     fs::write(&path, module).unwrap();
     path.display().to_string()
 }
@@ -117,7 +119,7 @@ fn starts_are_taken_down_at_any_moment() {
 fn a_deployment_that_compiles_is_taken_down() {
     let stage = Stage::new("cli-signals-compile");
     for (number, with) in [(0, SIGINT), (1, SIGTERM)] {
-        let greeter = fresh(&stage, "greeter", number);
+        let greeter = fresh(&stage, number);
         let child = start(&stage, &["deploy", &endless(&stage, &greeter)]);
         wait_for_status(&stage, "endless.greeter", None);
         assert!(interrupt(child, with).contains("taking down"), "deploy says what it does");
@@ -132,7 +134,7 @@ fn an_interrupted_replacement_is_ended() {
     let file = stage.workflow("w", &format!("    server: {{module: {server}, role: secondary}}\n"));
     stage.ok(&["deploy", &file]);
     // The old container ends this call first, while the one with another number serves.
-    let call = start(&stage, &["invoke", "server", "--data", "!sleep 2000"]);
+    let call = start(&stage, &["invoke", "server", "--data", "!sleep 9000"]);
     wait_for("the call to run", || (busy(&stage) == Some(1)).then_some(()));
     let deploy = start(&stage, &["deploy", &file, "--set", "spec.functions.server.queue=8"]);
     wait_for_status(&stage, "w.server.65", Some("RUNNING"));
@@ -215,7 +217,7 @@ fn an_interrupted_call_leaves_the_function_alone() {
     let file = stage.workflow("w", &format!("    server: {{module: {server}, role: secondary}}\n"));
     stage.ok(&["deploy", &file]);
     for with in [SIGINT, SIGTERM] {
-        let child = start(&stage, &["invoke", "server", "--data", "!sleep 3000"]);
+        let child = start(&stage, &["invoke", "server", "--data", "!sleep 9000"]);
         wait_for("the call to run", || (busy(&stage) == Some(1)).then_some(()));
         interrupt(child, with);
         // The worker finishes what nobody waits for, then serves the next call.
@@ -254,7 +256,7 @@ fn an_interrupted_compilation_leaves_no_draft() {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     };
     for (number, with) in [(0, SIGINT), (1, SIGTERM)] {
-        let module = fresh(&stage, "greeter", number);
+        let module = fresh(&stage, number);
         let mut command = stage.cwasi();
         command.env("CWASI_CONFIG", &config).args(["compile", &module]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -223,26 +223,26 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
     let image = stage.scene.import_redis(RedisVersion::Redis7);
     let user = net(&stage, "user", &["redis=PING"], "");
     let busybox = |more: &str| cache(BUSYBOX, more);
-    let unready = |check: &str| busybox(&format!("{IDLE}, health: {{{check}timeout: 1s}}"));
+    let unready = |check: &str| busybox(&format!("{IDLE}, health: {{{check}timeout: 2s}}"));
     for (services, code, parts) in [
         (
             unready(""),
             70,
-            &["service cache is not ready after 1 s: port 6379: Connection refused", "last words"]
+            &["service cache is not ready after 2 s: port 6379: Connection refused", "last words"]
                 [..],
         ),
         (
-            busybox(", command: [sh, -c, 'echo last words; exit 3']"),
+            busybox(", command: [sh, -c, 'echo last words; sleep 1; exit 3']"),
             70,
             &["service cache ended with code 3 before it was ready", "last words"],
         ),
-        (unready("command: ['false'], "), 70, &["not ready after 1 s: `false` ended with code 1"]),
-        (unready("command: [sleep, '1000'], "), 70, &["1 s: `sleep 1000` took longer than"]),
-        (unready("command: [nothing], "), 70, &["service cache is not ready after 1 s: `nothing`"]),
+        (unready("command: ['false'], "), 70, &["not ready after 2 s: `false` ended with code 1"]),
+        (unready("command: [sleep, '1000'], "), 70, &["2 s: `sleep 1000` took longer than"]),
+        (unready("command: [nothing], "), 70, &["service cache is not ready after 2 s: `nothing`"]),
         (
-            cache(&image, ", health: {http: /healthz, timeout: 1s}"),
+            cache(&image, ", health: {http: /healthz, timeout: 5s}"),
             70,
-            &["service cache is not ready after 1 s: GET /healthz on port 6379"],
+            &["service cache is not ready after 5 s: GET /healthz on port 6379"],
         ),
         (busybox(", command: [nothing]"), 70, &["w.cache cannot be started", "nothing"]),
         (
@@ -270,7 +270,7 @@ fn a_service_is_ready_when_it_answers_over_http() {
     stage.scene.import_busybox();
     let start = "mkdir /www; echo ok > /www/healthz; exec busybox httpd -f -p 6379 -h /www";
     let service = |path: &str| {
-        let health = format!("health: {{http: {path}, timeout: 1s}}");
+        let health = format!("health: {{http: {path}, timeout: 5s}}");
         cache(BUSYBOX, &format!(", command: [sh, -c, '{start}'], {health}"))
     };
     let user = net(&stage, "user", &["env=CACHE_SERVICE_PORT"], "");

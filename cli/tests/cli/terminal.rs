@@ -138,7 +138,10 @@ fn a_response_ends_its_line_and_q_ends_top() {
     top.args(["top", "--interval", "0.1"]);
     let mut terminal = Terminal::spawn(top, 200);
     wait_for("a picture", || (!terminal.lines_of("hello ").is_empty()).then_some(()));
-    let heading = terminal.lines_of("CALLER").concat();
+    // One picture is cleared before the next is there.
+    let heading = wait_for("its heading", || {
+        Some(terminal.lines_of("CALLER").concat()).filter(|heading| !heading.is_empty())
+    });
     assert!(heading.contains("NEW ERRORS") && heading.contains("ALL CALLS"), "{heading}");
     // Other keys do nothing, and none is shown.
     terminal.keys.write_all(b"x\nyq").unwrap();

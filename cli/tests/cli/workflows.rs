@@ -169,7 +169,10 @@ fn what_runs_already_is_used_and_stays() {
     assert_eq!(list[0]["annotations"]["cwasi.concurrency"], "2");
     assert!(stage.ok(&["ps", "-v"]).contains("cwasi.concurrency=2"));
     stage.ok(&["run", &file, "--set", "spec.functions.greeter.concurrency=2"]);
-    assert!(stage.ok(&["logs", "greeter"]).contains("greeting Grace for hello"));
+    // The shim copies it beside the call.
+    wait_for("the line of the log", || {
+        stage.ok(&["logs", "greeter"]).contains("greeting Grace for hello").then_some(())
+    });
     assert_eq!(stage.ok(&["rm", "--workflow", "hello"]), "hello.greeter\n");
     assert!(stage.fails(66, &["rm", "greeter"]).contains("has no container or function greeter"));
 }
@@ -267,8 +270,7 @@ fn lines_of_logs_have_times_and_are_selected_by_them() {
     let about = |text: &str| -> Vec<String> {
         text.lines().filter(|line| line.contains("greeting")).map(str::to_owned).collect()
     };
-    let plain = about(&logs(&[]));
-    assert_eq!(plain.len(), 2, "{plain:?}");
+    let plain = wait_for("both lines", || Some(about(&logs(&[]))).filter(|lines| lines.len() == 2));
     assert!(plain[0].starts_with("INFO greeter: greeting Ada"), "{plain:?}");
     let timed = about(&logs(&["--timestamps"]));
     let time = |line: &str| line.split_once(' ').unwrap().0.to_owned();

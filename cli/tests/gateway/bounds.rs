@@ -10,7 +10,7 @@ use crate::{Gateway, cwasi, exposed, scene};
 fn long_requests_and_stalled_clients_are_refused() {
     let scene = scene("gw-bounds");
     scene.start(exposed(&scene, "svc", "server", &[]).annotation("cwasi.max-payload", "64KiB"));
-    let gateway = Gateway::start(&scene, &["--timeout", "1"]);
+    let gateway = Gateway::start(&scene, &["--timeout", "4"]);
     let to = gateway.address;
     assert_eq!(ask(to, "POST", "/function/svc", &[b'x'; 65_536]).status.as_u16(), 200);
     let announced = "POST /function/svc HTTP/1.1\r\nhost: x\r\ncontent-length: 65537\r\n\r\n";

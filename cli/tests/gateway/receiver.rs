@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
+use cwasi_testbed::port::free_port;
 use cwasi_testbed::scene::wait_for;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -103,5 +104,6 @@ fn serve(
 
 /// An address where nothing listens.
 pub fn closed() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    let localhost = Ipv4Addr::LOCALHOST.into();
+    SocketAddr::new(localhost, free_port(localhost))
 }

@@ -58,7 +58,7 @@ fn slow_and_vanished_clients_cost_only_themselves() {
     let scene = scene("gw-slow");
     let run = exposed(&scene, "svc", "server", &[]).annotation("cwasi.isolation", "instance");
     scene.start(run.annotation("cwasi.concurrency", "1"));
-    let gateway = Gateway::start(&scene, &["--client-timeout", "1"]);
+    let gateway = Gateway::start(&scene, &["--client-timeout", "2"]);
     let to = gateway.address;
     assert_eq!(ask(to, "POST", "/function/svc", b"!served").text(), "1");
     drips(connect(to), "GET /function/svc HTTP/1.1\r\nhost: x\r\nslow: ");
@@ -122,7 +122,7 @@ fn ambiguous_requests(post: &str, chunks: &str) -> Vec<(&'static str, String)> {
 fn the_edges_of_http_are_served_or_refused() {
     let scene = scene("gw-edges");
     scene.start(exposed(&scene, "svc", "server", &[]).annotation("cwasi.max-payload", "64KiB"));
-    let gateway = Gateway::start(&scene, &["--client-timeout", "1"]);
+    let gateway = Gateway::start(&scene, &["--client-timeout", "2"]);
     let to = gateway.address;
     let post = "POST /function/svc HTTP/1.1\r\nhost: x\r\n";
     // 100-continue: asked for before the body, and not for a body that is refused.
@@ -135,8 +135,8 @@ fn the_edges_of_http_are_served_or_refused() {
     assert!(raw(to, format!("{expecting}65537\r\n\r\n").as_bytes()).starts_with("HTTP/1.1 413 "));
     // A client that has sent all of a refused body before it reads gets its response, and no reset.
     let mut eager = connect(to);
-    eager.write_all(format!("{post}content-length: 1000000\r\n\r\n").as_bytes()).unwrap();
-    eager.write_all(&vec![b'x'; 1_000_000]).unwrap();
+    let body = "x".repeat(1_000_000);
+    eager.write_all(format!("{post}content-length: 1000000\r\n\r\n{body}").as_bytes()).unwrap();
     let mut answer = String::new();
     eager.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");

@@ -52,9 +52,8 @@ pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
         if victim == Victim::Client {
             discard_client_mounts(&scene.containerd.ready().temporary());
         }
-        let mut left = scene.leftovers();
         // What a killed launcher made goes with the next daemon.
-        left.retain(|line| !line.contains("/cwasi/g/"));
+        let left = scene.leftovers_but(|line| line.contains("/cwasi/g/"));
         assert!(left.is_empty(), "{id}, {moment:?}: left behind:\n  {}", left.join("\n  "));
         let next = format!("{id}-next");
         scene.secondary(&next, "server");

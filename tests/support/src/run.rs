@@ -12,7 +12,7 @@ use crate::containerd_config::RUNTIME;
 use crate::ready::Ready;
 
 /// Longest time for any one command; a first start compiles its module.
-const COMMAND_MAX: Duration = Duration::from_secs(120);
+const COMMAND_MAX: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Result of a command.

@@ -169,7 +169,8 @@ mod tests {
         let bad = Target::new(server("HTTP/1.1 500 no\r\n\r\nwhy"), "hello");
         let error = format!("{:#}", bad.get().unwrap_err());
         assert!(error.contains("500") && error.contains("why"), "{error}");
-        let both = [vec![good.clone()], vec![good.clone(), bad]];
+        // Each client asks its first target, however late it is.
+        let both = [vec![good.clone()], vec![bad, good]];
         assert!(closed(&both, Duration::from_millis(50)).is_err());
         let samples = closed(&both[..1], Duration::ZERO).unwrap();
         assert_eq!((samples.len(), samples[0].len(), samples[0][0].0), (1, 1, 0));
