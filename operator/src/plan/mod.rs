@@ -8,8 +8,8 @@ mod templates;
 
 use std::collections::BTreeMap;
 
-use cwasi_config::FunctionSpec;
 use cwasi_config::triggers::Trigger;
+use cwasi_config::{AnnotationError, FunctionSpec};
 use cwasi_operator_api::names;
 use cwasi_wire::ids::Identity;
 use cwasi_wire::network::Location;
@@ -114,18 +114,13 @@ impl Plan {
             let is_scaled = others.contains(&function.name);
             check(&workflow.name, &function, &path, &mut faults);
             digests(&function, &images, &path, &mut faults);
-            let own_raw = raw.get("functions").and_then(|all| all.get(&function.name));
-            let own = own_raw.and_then(|function| function.get("podTemplate"));
+            let said = raw.get("functions").and_then(|all| all.get(&function.name));
+            let own = said.and_then(|function| function.get("podTemplate"));
             let own = templates::read(own, &format!("{path}.podTemplate"), &mut faults);
             let image_of = |name: &str| images.get(name).cloned().unwrap_or_default();
             let mut annotations = function.all_annotations(&workflow.name, image_of);
-            let of_pod = templates::annotations(&annotations, &function.name, [&shared, &own]);
-            let pairs = of_pod.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-            let parsed = FunctionSpec::parse(pairs).unwrap_or_else(|error| {
-                // The reader has refused those of fields.
-                faults.push(format!("{path}: annotations of `podTemplate`: {error}"));
-                FunctionSpec::default()
-            });
+            let parsed = templates::parsed(&annotations, &function.name, [&shared, &own]);
+            let parsed = or_fault(parsed, &path, &mut faults);
             function.host_network = templates::host_network([&shared, &own], function.host_network);
             let is_on_demand = function.cluster.scale.is_some_and(|scale| scale.min == 0);
             let announcement =
@@ -135,7 +130,7 @@ impl Plan {
                 annotations.insert("cwasi.role".to_owned(), "library".to_owned());
             }
             let image = image(&function).unwrap_or_default();
-            let revision = revision(&json!([own_raw, raw.get("podTemplate"), annotations]));
+            let revision = revision(&json!([said, raw.get("podTemplate"), annotations]));
             functions.push(PlannedFunction {
                 function,
                 image,
@@ -233,6 +228,17 @@ fn services(
         planned.push(PlannedService { service, template });
     }
     planned
+}
+
+fn or_fault(
+    parsed: Result<FunctionSpec, AnnotationError>,
+    path: &str,
+    faults: &mut Vec<String>,
+) -> FunctionSpec {
+    parsed.unwrap_or_else(|error| {
+        faults.push(format!("{path}: annotations of `podTemplate`: {error}"));
+        FunctionSpec::default()
+    })
 }
 
 fn streams(parsed: &FunctionSpec) -> Vec<String> {

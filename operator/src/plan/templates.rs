@@ -4,24 +4,29 @@
 use std::collections::BTreeMap;
 
 use cwasi_config::annotations::CRI_CONTAINER_NAME;
+use cwasi_config::{AnnotationError, FunctionSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
-/// The annotations of a function's container as its shim gets them, after those of `templates`, the later ones of which
-/// override.
-pub(super) fn annotations(
+/// What the annotations of a function's container say when `templates`, the later ones of which override, are merged into
+/// its pod.
+///
+/// # Errors
+/// All problems, which are of the templates: the workflow file's reader has refused others.
+pub(super) fn parsed(
     own: &BTreeMap<String, String>,
     function: &str,
     templates: [&PodTemplateSpec; 2],
-) -> BTreeMap<String, String> {
+) -> Result<FunctionSpec, AnnotationError> {
     let mut of_pod: BTreeMap<_, _> =
-        own.iter().map(|(key, value)| (format!("{key}.{function}"), value.clone())).collect();
+        own.iter().map(|(key, value)| (format!("{key}.{function}"), value.as_str())).collect();
     for template in templates {
         let given = template.metadata.as_ref().and_then(|it| it.annotations.as_ref());
-        of_pod.extend(given.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        let given = given.into_iter().flatten();
+        of_pod.extend(given.map(|(key, value)| (key.clone(), value.as_str())));
     }
-    of_pod.insert(CRI_CONTAINER_NAME.to_owned(), function.to_owned());
-    of_pod
+    of_pod.insert(CRI_CONTAINER_NAME.to_owned(), function);
+    FunctionSpec::parse(of_pod.iter().map(|(key, value)| (key.as_str(), *value)))
 }
 
 /// Whether a pod has the node's network, by the last of `templates` that says so, or else by its field.
