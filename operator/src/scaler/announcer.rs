@@ -144,7 +144,7 @@ impl Announcer {
         Ok(())
     }
 
-    /// Only the API's word that it does not know KEDA's kinds says that KEDA is away: withdrawn calls fail.
+    /// Only the API's word that it does not know KEDA's kinds says that KEDA is away: unannounced calls fail.
     async fn look_for_keda(&mut self, client: &Client) {
         match client.list_api_group_resources(KEDA).await {
             Ok(_) => self.has_keda = true,
