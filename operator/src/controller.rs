@@ -72,16 +72,20 @@ impl Controller {
             }
         }
         info!("all kinds are listed");
-        let read = references(&store);
-        let all = store.clone();
+        let (listed, all) = (store.clone(), store.clone());
+        // What was read meanwhile is in the store when its first list is complete.
+        let read = stream::once(async move {
+            let _gone = listed.wait_until_ready().await;
+            stream::iter(references(&listed))
+        });
         let touched = touched.flat_map(move |touched| {
             stream::iter(match touched {
                 Touched::Some(workflows) => workflows,
                 Touched::All => references(&all),
             })
         });
-        let queue = stream::iter(read).chain(touched).map(Ok);
-        let queue = stream::select(workflows, queue);
+        let known = stream::select(read.flatten(), touched).map(Ok);
+        let queue = stream::select(workflows, known);
         let config = Config::default().concurrency(CONCURRENCY);
         let once = |workflow, context| Box::pin(reconcile(workflow, context));
         let reconciled = applier(once, retry, context, store, queue, config);

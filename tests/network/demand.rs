@@ -44,6 +44,16 @@ impl Controller {
         Demand::decode(&self.peer.reactor.block_on(next).unwrap().unwrap()).unwrap()
     }
 
+    /// Reads the messages that are there.
+    fn forget(&mut self) {
+        const QUIET: Duration = Duration::from_millis(100);
+        let mut next = || {
+            let next = async { tokio::time::timeout(QUIET, self.messages.next()).await };
+            self.peer.reactor.block_on(next)
+        };
+        while next().is_ok() {}
+    }
+
     /// Reads messages until this many calls wait.
     fn wait_until_waiting(&mut self, calls: u64) {
         while self.next().waiting != calls {}
@@ -182,6 +192,7 @@ fn no_call_is_lost_while_instances_come_and_go() {
             wait_for("calls", || answered.load(Ordering::Relaxed) >= enough);
             // As a pod ends: no call comes any more, and those that it has end.
             there.withdraw(&instance);
+            controller.forget();
             controller.wait_until_waiting(CALLERS as u64);
             instance.kill();
         }

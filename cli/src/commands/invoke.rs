@@ -115,7 +115,8 @@ impl Invoke {
     async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
         let bytes = self.bytes()?;
         let cluster = kube::connect(&self.on.cluster, global).await?;
-        let node = kube::calling_node(&cluster, &self.on.system_namespace, &self.function).await?;
+        let (node, _) =
+            kube::calling_node(&cluster, &self.on.system_namespace, &self.function).await?;
         let timeout = format!("--timeout={}", humantime::format_duration(self.timeout));
         let caller = format!("--as={}", self.caller);
         let namespace = format!("--pod-namespace={}", cluster.namespace);

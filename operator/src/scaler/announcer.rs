@@ -169,8 +169,10 @@ impl Announcer {
                 Some(known) if known.version == version => known,
                 before => match Plan::read(workflow) {
                     Ok(plan) => Known::of(plan, workflow, version),
-                    Err(_) => match before.filter(|it| it.version.0 == version.0) {
-                        Some(known) => Known { version, ..known },
+                    Err(_) => match before {
+                        Some(known) if known.version.0 == version.0 => Known { version, ..known },
+                        // The pods of its predecessor are gone with that.
+                        Some(_) => Known::nothing(version),
                         None => Known::unread(workflow, version),
                     },
                 },
@@ -184,6 +186,11 @@ impl Known {
     fn of(plan: Plan, workflow: &Workflow, version: Version) -> Self {
         let callable = plan.secondaries().map(|it| identity(workflow, &it.function.name)).collect();
         let on_demand = plan.functions.into_iter().filter_map(|it| it.announcement).collect();
+        Self { version, callable, on_demand, is_unread: false }
+    }
+
+    fn nothing(version: Version) -> Self {
+        let (callable, on_demand) = (HashSet::new(), Vec::new());
         Self { version, callable, on_demand, is_unread: false }
     }
 

@@ -28,10 +28,12 @@ pub(super) fn own_values<'a>(
             values.insert(*key, *value);
             continue;
         }
-        let suffixed = KEYS.iter().find_map(|key| {
+        let suffixed = KEYS.iter().filter_map(|key| {
             let rest = given.strip_prefix(key)?.strip_prefix('.')?;
             Some((*key, rest))
         });
+        // `cwasi.fan-in` is a key, and so is `cwasi.fan-in.timeout`.
+        let suffixed = suffixed.max_by_key(|(key, _)| key.len());
         match (suffixed, container) {
             (Some((key, name)), Some(container)) if name == container => {
                 own.insert(key, *value);

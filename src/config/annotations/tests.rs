@@ -185,6 +185,20 @@ fn a_suffix_wins_for_its_container() {
     assert_eq!(problems(&[("cwasi.role.b", "secondary")]).len(), 1);
 }
 
+/// One key is the beginning of another.
+#[test]
+fn a_suffix_is_the_containers_name_and_no_part_of_a_key() {
+    let pod = [
+        ("cwasi.role.b", "secondary"),
+        ("cwasi.fan-in.b", "3"),
+        ("cwasi.fan-in.timeout.b", "5s"),
+        ("cwasi.fan-in.partial.b", "deliver"),
+        (CRI_CONTAINER_NAME, "b"),
+    ];
+    let fan_in = parse(&pod).unwrap().fan_in.unwrap();
+    assert_eq!((fan_in.timeout_ms, fan_in.partial), (5000, Partial::Deliver));
+}
+
 #[test]
 fn a_nearly_named_container_is_suggested() {
     let pod = |container: &'static str| {

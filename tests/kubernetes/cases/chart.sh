@@ -13,7 +13,7 @@ containerd=$(restarts)
 
 explain() {
     kubectl -n cwasi-system describe pods >&2
-    kubectl -n cwasi-system logs -l app=cwasi-gateway >&2
+    kubectl -n cwasi-system logs -l app=cwasi-gateway --all-containers >&2
 }
 helm upgrade --install cwasi "$chart" --take-ownership --wait --timeout "${WAIT_SECONDS}s" \
     --set-string node.containerdRestart="$RESTART_CONTAINERD" --set metrics.enabled=true \
@@ -51,9 +51,13 @@ called=$(kubectl create -f "$CLUSTER_DIR/body" \
     --raw "/api/v1/namespaces/cwasi-system/pods/$gateway:8080/proxy/function/greeter")
 equals "the answer through the gateway" 'Hello, Ada!' "$called"
 
-# An upgrade brings a new definition, and the operator another scope.
+# An upgrade brings a new definition, the operator another scope, and nodes a configuration, for which gateways wait.
 sed -i 's/description: "Functions of WebAssembly/description: "New: functions of WebAssembly/' "$chart/files/crd.yaml"
-helm upgrade cwasi "$chart" --reuse-values --wait --timeout "${WAIT_SECONDS}s" --set operator.namespace="$NAMESPACE"
+helm upgrade cwasi "$chart" --reuse-values --wait --timeout "${WAIT_SECONDS}s" --set operator.namespace="$NAMESPACE" \
+    --set-string node.config='log = "info"' || { explain; fail "another helm upgrade"; }
+equals "the node's configuration" 'log = "info"' "$(on node1 tail -n 1 /etc/cwasi/config.toml)"
+gateway=$(kubectl -n cwasi-system logs -l app=cwasi-gateway --container configuration)
+equals "what gateways say that have waited for it" "" "$gateway"
 explained() { kubectl explain workflow | grep -q 'New: functions'; }
 wait_for 30 "the definition is the new one" explained
 kubectl get clusterrole cwasi-operator >/dev/null 2>&1 && fail "the operator has its ClusterRole still"

@@ -31,8 +31,8 @@ impl Explain {
         let of_host = self.host || self.caller == CALLER_NAME;
         let system = &self.on.system_namespace;
         let (called_from, node, container, workflow) = if of_host {
-            let node = kube::calling_node(&cluster, system, &self.callee).await?;
-            (&self.callee, node, self.caller.clone(), None)
+            let (node, workflow) = kube::calling_node(&cluster, system, &self.callee).await?;
+            (&self.callee, node, self.caller.clone(), workflow)
         } else {
             let function = cluster.function(&self.caller).await?;
             let node = cluster.node_pod(system, &function.node).await?;

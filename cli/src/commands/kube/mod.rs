@@ -27,6 +27,7 @@ pub async fn connect(
 }
 
 /// The node from which `target` is called: one that runs it, or any if its pods are started on demand and it has none.
+/// Also the Workflow of the pod that runs it.
 ///
 /// # Errors
 /// When nothing runs or starts it, or the API refuses.
@@ -34,9 +35,12 @@ pub async fn calling_node(
     cluster: &Cluster,
     system_namespace: &str,
     target: &str,
-) -> Result<NodePod, ClusterError> {
+) -> Result<(NodePod, Option<String>), ClusterError> {
     let none = match cluster.function(target).await {
-        Ok(function) => return cluster.node_pod(system_namespace, &function.node).await,
+        Ok(function) => {
+            let node = cluster.node_pod(system_namespace, &function.node).await?;
+            return Ok((node, function.workflow));
+        }
         Err(error) => error,
     };
     let ClusterError::NoFunction { namespace, name, .. } = &none else { return Err(none) };
@@ -53,5 +57,5 @@ pub async fn calling_node(
         Err(error) => return Err(error),
     }
     let any = cluster.node_pods(system_namespace).await?.pop_first();
-    any.map(|(_, node)| node).ok_or(none)
+    any.map(|(_, node)| (node, None)).ok_or(none)
 }

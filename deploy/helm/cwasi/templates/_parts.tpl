@@ -29,7 +29,7 @@ resources:
 
 {{/* The nodes' configuration, if the installer brings it. */}}
 {{- define "cwasi.nodeConfig" -}}
-{{- if .Values.node.enabled }}{{ .Values.node.config }}{{ end }}
+{{- if .Values.node.enabled }}{{ .Values.node.config | default "" }}{{ end }}
 {{- end }}
 
 {{/* By which pods that read the configuration once are others when it is another one. */}}
