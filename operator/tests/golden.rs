@@ -226,8 +226,8 @@ metadata: {{name: w}}
 spec:
   podTemplate: {{metadata: {{annotations: {{cwasi.http: gateway, cwasi.allow.other: "*"}}}}}}
   functions:
-    one: {{image: "i:1", role: secondary, scale: {{min: 0}}, podTemplate: {{{more}}}}}
-    other: {{image: "i:1", role: secondary, scale: {{min: 0}}}}
+    one: {{image: "i:1", role: secondary, scale: {{min: 0, max: 2}}, podTemplate: {{{more}}}}}
+    other: {{image: "i:1", role: secondary, scale: {{min: 0, max: 2}}}}
 "#
         );
         Plan::read(&read(&text))

@@ -293,8 +293,13 @@ spec:
 fn scales_to_zero(scaled: &Value) -> (String, String, String) {
     let workflow: Workflow = serde_saphyr::from_str(ZERO).unwrap();
     let plan = Plan::read(&workflow).unwrap();
-    let scaled = json!({ "metadata": { "name": "zero-quiet" }, "status": scaled });
-    let observed = Observed { scaled_objects: vec![object(scaled)], ..Observed::default() };
+    let of = |name: &str, status: &Value| {
+        object(json!({ "metadata": { "name": name }, "status": status }))
+    };
+    let new = json!({});
+    let scaled_objects =
+        vec![of("zero-quiet", scaled), of("zero-web", &new), of("zero-both", &new)];
+    let observed = Observed { scaled_objects, ..Observed::default() };
     let facilities = Facilities {
         has_keda: true,
         scaler: Some("scaler:9091".to_owned()),

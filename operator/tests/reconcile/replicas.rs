@@ -1,6 +1,5 @@
 //! Numbers of pods that the operator leaves to others.
 
-use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Cluster, DEPLOYMENT};
@@ -143,7 +142,7 @@ async fn a_scaled_object_that_hangs_starts_nothing() {
 #[tokio::test]
 async fn a_function_whose_scaled_object_is_refused_keeps_one_pod() {
     let cluster = Cluster::new(greeter(&json!({ "scale": { "min": 0, "max": 3 } })));
-    cluster.api.deny(SCALED, StatusCode::FORBIDDEN, "exceeded quota");
+    cluster.api.refuse(SCALED, "exceeded quota");
     cluster.reconcile().await;
     cluster.scale(0);
     cluster.reconcile().await;
