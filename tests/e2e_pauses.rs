@@ -48,11 +48,11 @@ fn pause_until_end(scene: &Scene, id: &str, mut caller: Running, paused: &Atomic
 #[test]
 fn a_primary_that_sleeps_goes_on_sleeping() {
     let (scene, paused) = (scene("pause-primary"), AtomicU32::new(0));
-    let run = scene.guest("p", "probe").args(["say-then", "begun", "sleep", WAIT_MS]);
+    let run = scene.guest("p", "probe").args(["say-then", "begun", "sleep", "6000"]);
     let primary = run.spawn(scene.containerd).unwrap();
     let outcome = pause_until_end(&scene, "p", primary, &paused).success();
     assert_eq!(outcome.text(), "begun\n", "{}", outcome.stderr);
-    assert!(paused.into_inner() >= 1);
+    assert!(paused.into_inner() >= PAUSES_MIN);
 }
 
 #[test]

@@ -97,10 +97,8 @@ impl Pair {
     fn with(hosts: [Host; 2], redis: Redis) -> Self {
         let target = target(&redis);
         let [here, there] = hosts.each_ref().map(|host| host.shim(&target).linked());
-        let keys = hosts
-            .iter()
-            .filter(|it| matches!(it.settings.tls.proof(), Ok(NodeProof::Key(_))))
-            .count();
+        let has_key = |it: &&Host| matches!(it.settings.tls.proof(), Ok(NodeProof::Key(_)));
+        let keys = hosts.iter().filter(has_key).count();
         wait_for("the nodes' keys", || {
             redis.cli(&["KEYS", "cwasi:node:*"]).lines().count() >= keys
         });

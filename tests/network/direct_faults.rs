@@ -202,7 +202,7 @@ fn a_peer_with_ten_thousand_connections_keeps_no_other_one_from_calling() {
         // As many at a time as have places.
         while taken + refused < PROVEN {
             let mut connecting = JoinSet::new();
-            for _ in 0..20 {
+            for _ in 0..100 {
                 let (tls, link) = (tls.clone(), link.clone());
                 let connect = async move {
                     let stream = TcpStream::connect(&link.address).await.unwrap();

@@ -327,10 +327,11 @@ impl Worker {
     }
 }
 
-/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `held…` until the instance ends, `fail…` is
-/// an error, `grow…` answers [`GROWN`] bytes.
+/// An instance of `b`: echoes, and notes what it ran. `slow…` takes 50 ms, `held…` until [`Instance::release`] or the
+/// instance's end, `fail…` is an error, `grow…` answers [`GROWN`] bytes.
 pub struct Instance {
     pub record: Record,
+    released: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     _dir: tempfile::TempDir,
@@ -343,13 +344,19 @@ impl Instance {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("r.sock");
         let listener = seqpacket::listener(&socket).unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, released) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (flag, executions) = (Arc::clone(&stop), Arc::clone(executions));
+        let gate = Arc::clone(&released);
         let thread = Some(std::thread::spawn(move || {
-            run(Receiver::new(listener, MAX_PAYLOAD).unwrap(), &flag, &executions);
+            run(Receiver::new(listener, MAX_PAYLOAD).unwrap(), &flag, &gate, &executions);
         }));
         let record = record(&format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed)), socket);
-        Self { record, stop, thread, _dir: dir }
+        Self { record, released, stop, thread, _dir: dir }
+    }
+
+    /// Ends what is held, and holds nothing from now on.
+    pub fn release(&self) {
+        self.released.store(true, Ordering::Relaxed);
     }
 
     /// Ends it at once; its connections close.
@@ -386,7 +393,8 @@ fn record(instance: &str, socket: PathBuf) -> Record {
     }
 }
 
-fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
+fn run(mut receiver: Receiver, stop: &AtomicBool, released: &AtomicBool, executions: &Executions) {
+    let is_over = || stop.load(Ordering::Relaxed) || released.load(Ordering::Relaxed);
     while !stop.load(Ordering::Relaxed) {
         receiver.accept().unwrap();
         let mut busy = false;
@@ -402,7 +410,7 @@ fn run(mut receiver: Receiver, stop: &AtomicBool, executions: &Executions) {
                 if payload.starts_with(b"slow") {
                     std::thread::sleep(Duration::from_millis(50));
                 }
-                while payload.starts_with(b"held") && !stop.load(Ordering::Relaxed) {
+                while payload.starts_with(b"held") && !is_over() {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 let (status, payload) = if payload.starts_with(b"fail") {

@@ -60,7 +60,7 @@ fn with_keda(
         }
         let Some(object) = found(&view.observed.scaled_objects, &name) else {
             messages.push(format!(
-                "{function}: it keeps one pod: the API has not taken ScaledObject {name}"
+                "{function}: it keeps one pod: the API has not taken ScaledObject {name}; `Degraded` says why"
             ));
             reason.get_or_insert_with(|| "Refused".to_owned());
             continue;

@@ -56,8 +56,8 @@ sed -i 's/description: "Functions of WebAssembly/description: "New: functions of
 helm upgrade cwasi "$chart" --reuse-values --wait --timeout "${WAIT_SECONDS}s" --set operator.namespace="$NAMESPACE" \
     --set-string node.config='log = "info"' || { explain; fail "another helm upgrade"; }
 equals "the node's configuration" 'log = "info"' "$(on node1 tail -n 1 /etc/cwasi/config.toml)"
-gateway=$(kubectl -n cwasi-system logs -l app=cwasi-gateway --container configuration)
-equals "what gateways say that have waited for it" "" "$gateway"
+said=$(kubectl -n cwasi-system logs -l app=cwasi-gateway --container configuration)
+equals "what gateways say that have waited for it" "" "$said"
 explained() { kubectl explain workflow | grep -q 'New: functions'; }
 wait_for 30 "the definition is the new one" explained
 kubectl get clusterrole cwasi-operator >/dev/null 2>&1 && fail "the operator has its ClusterRole still"

@@ -32,7 +32,7 @@ resources:
 {{- if .Values.node.enabled }}{{ .Values.node.config | default "" }}{{ end }}
 {{- end }}
 
-{{/* By which pods that read the configuration once are others when it is another one. */}}
+{{/* An annotation that changes with the nodes' configuration, so that pods which read it once are replaced. */}}
 {{- define "cwasi.nodeConfigDigest" -}}
 cwasi.dev/node-config: {{ include "cwasi.nodeConfig" . | sha256sum | trunc 16 | quote }}
 {{- end }}
