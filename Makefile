@@ -13,6 +13,8 @@ QUICK ?=
 TEST ?=
 TARGET ?=
 MINUTES ?=
+TIER ?=
+FROM ?=
 SEED ?=
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi
@@ -23,7 +25,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint deny advisories miri install clean setup-arm64 setup-fuzz setup-lint setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint gate nightly deny advisories miri install clean setup-arm64 setup-fuzz setup-lint setup-miri setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -44,7 +46,7 @@ demo: setup-video ## Real video through four functions, fanned out and in; VIDEO
 demo-two-nodes: setup-video ## The same on two nodes, edge and cloud, then on one: equal results
 	@scripts/demo.sh --two-nodes
 
-test: ## Every test, end to end on a private containerd included; but test-vm's, test-kubernetes' and test-collector's
+test: ## Every test but those of the night (make nightly), end to end on a private containerd included
 	@scripts/setup.sh --languages
 	@scripts/test.sh
 
@@ -131,8 +133,14 @@ screenshots: build guests ## Pictures of the dashboard in headless Chromium, pho
 	@scripts/setup.sh --browser
 	@scripts/screenshots.sh
 
-lint: setup-lint ## Format, clippy (for 64-bit ARM), documentation and shellcheck, warnings denied
+lint: setup-tests setup-lint ## Format, clippy, documentation and shellcheck, warnings denied: builds everything
 	@scripts/lint.sh
+
+gate: ## What a change has to pass: .ci/run in a clean clone of HEAD; the result goes to .cwasi/gate
+	@scripts/gate.sh
+
+nightly: ## The longer tests, tier by tier: TIER='name…' for some, FROM=name to go on; results go to .cwasi/nightly.tsv
+	@scripts/nightly.sh $(if $(FROM),--from $(FROM),$(TIER))
 
 deny: setup-lint ## Licences and sources of all dependencies
 	@scripts/deny.sh
@@ -140,7 +148,7 @@ deny: setup-lint ## Licences and sources of all dependencies
 advisories: setup-lint ## Known vulnerabilities of all dependencies (clones a database from GitHub)
 	@scripts/deny.sh advisories
 
-miri: setup-lint ## Undefined behaviour in the guest SDK
+miri: setup-miri ## Undefined behaviour in the guest SDK
 	@scripts/miri.sh
 
 setup-arm64:
@@ -154,6 +162,9 @@ setup-lint:
 
 setup-tests:
 	@scripts/setup.sh --tests
+
+setup-miri:
+	@scripts/setup.sh --miri
 
 setup-static:
 	@scripts/setup.sh --static

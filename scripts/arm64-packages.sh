@@ -54,3 +54,8 @@ arm64_libraries() {
         done
     done
 }
+
+# On such a machine the ordinary compiler is the one.
+missing_cross_compiler() {
+    [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-g++ >/dev/null || echo "g++-aarch64-linux-gnu libc6-dev-arm64-cross"
+}

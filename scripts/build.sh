@@ -66,7 +66,7 @@ if [ -n "$only" ]; then
     exit 0
 fi
 if [ -n "${CWASI_BUILD_WITH_TESTS:-}" ] && [ "${#options[@]}" = 0 ]; then
-    cargo build --workspace --bins --tests
+    cargo build --workspace --all-targets
 else
     [ -n "$runtime_only" ] || packages+=(-p cwasi-cli)
     cargo build "${options[@]}" --bins -p cwasi "${packages[@]}"

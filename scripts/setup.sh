@@ -21,6 +21,7 @@
 #   --languages  the same, and the toolchains of the languages in docs/languages.md and docs/components.md
 #   --video      ffmpeg, which the demo films with, as the tests do
 #   --lint       WasmEdge, and the tools of the other checks, one of which it builds (tools.sh)
+#   --miri       the toolchain of Miri
 #   --fuzz       WasmEdge, and cargo-fuzz, which it builds
 #   --browser    Chromium for screenshots.sh
 set -euo pipefail
@@ -55,6 +56,7 @@ missing_packages() {
         command -v systemd-analyze >/dev/null || echo systemd
         [ -x /usr/sbin/mke2fs ] || echo e2fsprogs
     fi
+    [ -z "$wants_checks" ] || command -v shellcheck >/dev/null || echo shellcheck
     [ -z "$wants_video$wants_tests" ] || command -v ffmpeg >/dev/null || echo ffmpeg
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
     # containerd-client generates its bindings when it is built.
@@ -163,7 +165,7 @@ install_musl() {
 
 # ---- main ------------------------------------------------------------------------------------------
 
-check=; wants_wasmedge=; wants_static=; wants_arm64=; wants_tests=; wants_languages=; wants_video=; wants_checks=; wants_browser=
+check=; wants_wasmedge=; wants_static=; wants_arm64=; wants_tests=; wants_languages=; wants_video=; wants_checks=; wants_miri=; wants_browser=
 for argument in "$@"; do
     case $argument in
     --check) check=yes ;;
@@ -186,12 +188,13 @@ for argument in "$@"; do
         wants_wasmedge=yes
         TOOLS+=("$CARGO_DENY")
         ;;
+    --miri) wants_miri=yes ;;
     --fuzz)
         wants_wasmedge=yes
         TOOLS+=("$CARGO_FUZZ")
         ;;
     --browser) wants_browser=yes ;;
-    *) die "unknown argument $argument: use --arm64, --browser, --check, --fuzz, --languages, --lint, --static, --tests, --video, --wasmedge or none" ;;
+    *) die "unknown argument $argument: use --arm64, --browser, --check, --fuzz, --languages, --lint, --miri, --static, --tests, --video, --wasmedge or none" ;;
     esac
 done
 [ -z "$wants_tests" ] || UNPACKED+=("${UNPACKED_FOR_TESTS[@]}")
@@ -205,16 +208,13 @@ rust=; rust_is_there || rust="Rust $(rust_channel) with targets ${RUST_TARGETS[*
 containerd_2=
 if [ -n "$wants_tests" ] && ! containerd_2_is_there; then containerd_2="containerd $CONTAINERD_2_VERSION"; fi
 tools=$(missing_tools)
-toolchains=
-if [ -n "$wants_checks" ]; then
-    packages+=$(missing_check_packages | tr '\n' ' ')
-    toolchains=$(missing_toolchains)
-fi
+miri=
+if [ -n "$wants_miri" ] && ! miri_is_there; then miri="$NIGHTLY with ${NIGHTLY_COMPONENTS[*]}"; fi
 musl=$(missing_musl)
 arm64=
 if [ -n "$wants_arm64" ] && ! arm64_is_there; then arm64="${ARM64_DEBS[*]} $ARM64_KERNEL"; fi
 
-if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$toolchains$musl$arm64" ]; then
+if [ -z "$packages$unpack$wasmedge$rust$containerd_2$languages$tools$miri$musl$arm64" ]; then
     say "set-up: everything is there"
     exit 0
 fi
@@ -231,7 +231,7 @@ fi
 [ -z "$arm64" ] || printf '      unpacked below %s, not installed: %s\n' "$ARM64_DIR" "$arm64" >&2
 [ -z "$unpack" ] || printf '      unpacked below %s, not installed: %s\n' "$STATE_DIR" "$(echo $unpack)" >&2
 [ -z "$languages" ] || printf '      unpacked below %s, not installed: %s\n' "$LANGUAGES_DIR" "$languages" >&2
-[ -z "$toolchains" ] || printf '      for checks: %s\n' "$(echo $toolchains)" >&2
+[ -z "$miri" ] || printf '      toolchain of a check: %s\n' "$miri" >&2
 [ -z "$tools$containerd_2" ] || printf '      built below %s, not installed: %s\n' "$STATE_DIR" "$(echo $tools $containerd_2)" >&2
 [ -z "$check" ] || exit 1
 command -v apt-get >/dev/null || die "set-up knows Debian 12 and 13 only; elsewhere install the above yourself"
@@ -254,6 +254,6 @@ fi
 [ -z "$unpack" ] || unpack_missing
 [ -z "$containerd_2" ] || install_containerd_2
 [ -z "$languages" ] || install_languages
-[ -z "$toolchains" ] || install_toolchains
+[ -z "$miri" ] || install_miri
 [ -z "$tools" ] || install_tools
 say "set-up: done"

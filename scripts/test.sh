@@ -4,6 +4,9 @@
 # The end-to-end tests start a containerd each and take it down when they end, however they end.
 # `test.sh NAME…` runs only the named test targets of the runtime, for example `test.sh e2e_run`; `test.sh --build` runs
 # none. `test.sh --static` runs a few end-to-end tests with static programs (setup.sh --static), after a build.
+#
+# Of the night: `test.sh --ignored` runs the tests that the others leave out, `test.sh --wasmedge` all that run functions,
+# with the second engine.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
@@ -26,7 +29,19 @@ fi
 "$CHECKOUT/scripts/functions.sh"
 say "building the runtime, the test bed and the tests"
 CWASI_BUILD_WITH_TESTS=yes "$CHECKOUT/scripts/build.sh"
-[ "${1-}" != --build ] || exit 0
+case ${1-} in
+--build)
+    for folder in $(workspaces); do
+        guests_only "$folder" || (cd "$folder" && cargo build --workspace --all-targets --target-dir "$(host_target_dir "$folder")")
+    done
+    exit 0
+    ;;
+--ignored) exec env --default-signal cargo test --workspace --no-fail-fast --lib --test '*' -- --ignored ;;
+--wasmedge)
+    export CWASI_TEST_ENGINE=wasmedge
+    exec env --default-signal cargo test --workspace --no-fail-fast --test 'e2e*' --test worker_life --test sandbox --test conformance
+    ;;
+esac
 if [ $# -gt 0 ]; then
     exec cargo test --workspace "${@/#/--test=}"
 fi

@@ -1,9 +1,8 @@
-# What only the checks need. Sourced by `setup.sh --lint`, `setup.sh --fuzz` and by the scripts of these checks.
+# What only the checks need. Sourced by `setup.sh --lint`, `--miri`, `--fuzz` and by the scripts of these checks.
 #
 # - cargo-deny, and cargo-fuzz for `make fuzz`, built from source below .cwasi/tools: no registry that every machine
 #   reaches has current programs of them. libFuzzer is C++.
 # - A nightly toolchain, for Miri. Nothing else is built with it.
-# - The standard library and compilers of C and C++ for 64-bit ARM, for which the runtime is linted.
 
 TOOLS_DIR=$STATE_DIR/tools
 # name and version
@@ -13,8 +12,6 @@ CARGO_FUZZ="cargo-fuzz 0.13.2"
 TOOLS=()
 NIGHTLY=nightly-2026-05-20
 NIGHTLY_COMPONENTS=(miri rust-src)
-ARM64=aarch64-unknown-linux-gnu
-ARM64_PACKAGES="g++-aarch64-linux-gnu libc6-dev-arm64-cross"
 
 missing_tools() {
     local name version
@@ -24,37 +21,22 @@ missing_tools() {
     done
 }
 
-# What rustup is to install: toolchains and targets, one on each line.
-missing_toolchains() {
+miri_is_there() {
     local sysroot component
     # rustup installs nothing when it is asked where something is.
-    sysroot=$(RUSTUP_AUTO_INSTALL=0 rustup run "$NIGHTLY" rustc --print sysroot 2>/dev/null || true)
+    sysroot=$(RUSTUP_AUTO_INSTALL=0 rustup run "$NIGHTLY" rustc --print sysroot 2>/dev/null) || return 1
     for component in "${NIGHTLY_COMPONENTS[@]}"; do
-        grep -qs "^$component" "$sysroot/lib/rustlib/components" || echo "$NIGHTLY"
-    done | sort -u
-    sysroot=$(cd "$CHECKOUT" && RUSTUP_AUTO_INSTALL=0 rustc --print sysroot 2>/dev/null || true)
-    [ -d "$sysroot/lib/rustlib/$ARM64" ] || echo "$ARM64"
+        grep -qs "^$component" "$sysroot/lib/rustlib/components" || return 1
+    done
 }
 
-missing_check_packages() {
-    command -v shellcheck >/dev/null || echo shellcheck
-    command -v c++ >/dev/null || echo "g++"
-    missing_cross_compiler
-}
-
-# On such a machine the ordinary compiler is the one.
-missing_cross_compiler() {
-    [ "$(uname -m)" = aarch64 ] || command -v aarch64-linux-gnu-g++ >/dev/null || echo "$ARM64_PACKAGES"
-}
-
-install_toolchains() {
+install_miri() {
     local components
-    command -v rustup >/dev/null || die "Miri and the check for 64-bit ARM need rustup (https://rustup.rs)"
+    command -v rustup >/dev/null || die "Miri needs rustup (https://rustup.rs)"
     components=$(printf -- ' -c %s' "${NIGHTLY_COMPONENTS[@]}")
-    say "installing $NIGHTLY with ${NIGHTLY_COMPONENTS[*]}, and the standard library for $ARM64"
+    say "installing $NIGHTLY with ${NIGHTLY_COMPONENTS[*]}"
     # shellcheck disable=SC2086 # one word per option
     rustup toolchain install "$NIGHTLY" --profile minimal $components --no-self-update >&2
-    (cd "$CHECKOUT" && rustup target add "$ARM64" >&2)
 }
 
 # Unoptimized and without debug information: they run for seconds, and optimizing takes longer than it saves.
