@@ -58,6 +58,8 @@ pub mod import {
     pub const CONTEXT_GET: &str = "context_get";
     /// `(key_ptr, key_len, value_ptr, value_len) -> errno`
     pub const CONTEXT_SET: &str = "context_set";
+    /// `(key_ptr, key_len, value_ptr, value_len) -> errno`
+    pub const CONTEXT_ADD: &str = "context_add";
     /// `(level, ptr, len) -> errno`
     pub const LOG: &str = "log";
     /// `(ptr, len) -> errno`
@@ -82,7 +84,7 @@ pub mod import {
     pub const REGION_INFO: &str = "region_info";
 
     /// Every one of them with its number of `i32` parameters: what a module may import and a host must offer.
-    pub const SIGNATURES: [(&str, u32); 18] = [
+    pub const SIGNATURES: [(&str, u32); 19] = [
         (REQUEST_DISPATCHER, 5),
         (DISPATCH_START, 6),
         (DISPATCH_WAIT, 4),
@@ -91,6 +93,7 @@ pub mod import {
         (RESPONSE_READ, 3),
         (CONTEXT_GET, 5),
         (CONTEXT_SET, 4),
+        (CONTEXT_ADD, 4),
         (LOG, 3),
         (TRAP_MESSAGE, 2),
         (LINK_OFFER, 2),
@@ -184,7 +187,7 @@ pub mod context_key {
     pub const HTTP_QUERY: &str = "http.query";
     /// Names of the HTTP request's headers, lower-case, each followed by a line feed.
     pub const HTTP_HEADERS: &str = "http.headers";
-    /// Before a header's lower-case name: its value. `context_set` sets the response's.
+    /// Before a header's lower-case name: its value. `context_set` and `context_add` set the response's.
     pub const HTTP_HEADER: &str = "http.header.";
     /// `context_set` only: status of the HTTP response, three digits.
     pub const HTTP_STATUS: &str = "http.status";
@@ -224,10 +227,13 @@ pub const HUGE_PAGE: u32 = 2 << 20;
 pub const INLINE_MAX: usize = 64 * 1024;
 /// Most regions that one instance can have at a time.
 pub const REGIONS_MAX: usize = 512;
-/// Longest keys and values in bytes, together, that an invocation sets with `context_set`.
-pub const METADATA_MAX: usize = 4096;
-/// Most keys that an invocation sets with `context_set`.
-pub const METADATA_ENTRIES_MAX: usize = 64;
+/// Longest keys and values in bytes, together and with [`METADATA_OVERHEAD`] each, that an invocation sets with
+/// `context_set` and `context_add`. They fit into an envelope.
+pub const METADATA_MAX: usize = 7168;
+/// Bytes that a key and its value need besides themselves in an envelope, at most.
+pub const METADATA_OVERHEAD: usize = 8;
+/// Most values that an invocation sets with `context_set` and `context_add`.
+pub const METADATA_ENTRIES_MAX: usize = 256;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
 /// Longest text of `trap_message` in bytes; longer ones are cut at a character boundary.

@@ -1,5 +1,5 @@
-//! What a function may set of an HTTP response by `context_set`. The host function checks it in the worker, and who
-//! writes the response checks it again: a compromised worker passes on whatever it wants.
+//! What a function may set of an HTTP response by `context_set` and `context_add`. The host function checks it in the
+//! worker, and who writes the response checks it again: a compromised worker passes on whatever it wants.
 
 use crate::context_key;
 
@@ -19,7 +19,10 @@ const RESERVED_HEADERS: [&str; 10] = [
     "x-call-id",
 ];
 
-/// True if a function may set this key to this value. An empty value removes the key.
+const DELETE: u8 = 0x7f;
+
+/// True if a function may set this key to this value (RFC 9110, 5.5: visible characters, spaces and, as UTF-8, others).
+/// `context_set` takes an empty value for the wish to remove the key.
 #[must_use]
 pub fn is_settable(key: &str, value: &str) -> bool {
     if key == context_key::HTTP_STATUS {
@@ -33,7 +36,14 @@ pub fn is_settable(key: &str, value: &str) -> bool {
         };
         !name.is_empty()
             && name.bytes().all(is_token)
-            && !RESERVED_HEADERS.contains(&name)
-            && value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+            && !is_reserved(name)
+            && value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != DELETE))
     })
+}
+
+/// True for a header, in lower case, that belongs to the connection, the framing or the runtime: what a function's HTTP
+/// library says of them is left out.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED_HEADERS.contains(&name)
 }

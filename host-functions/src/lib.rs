@@ -35,7 +35,7 @@ mod typed;
 
 pub use context::Context;
 pub use context_get::context_get;
-pub use context_set::context_set;
+pub use context_set::{context_add, context_set};
 pub use dispatch_start::{StartParameters, begin_start, dispatch_start, end_start};
 pub use dispatch_wait::{dispatch_forget, dispatch_wait};
 pub use emit::emit;
@@ -246,7 +246,7 @@ pub struct Host {
     dispatch: Box<dyn Dispatch>,
     log: Box<dyn LogSink>,
     trap_message: Option<String>,
-    /// What `context_set` has set.
+    /// What `context_set` and `context_add` have set, in their order.
     metadata: Vec<(String, String)>,
     running: bool,
     called: bool,
@@ -376,7 +376,7 @@ impl Host {
         self.trap_message.take()
     }
 
-    /// Takes what the invocation has set with `context_set`.
+    /// Takes what the invocation has set with `context_set` and `context_add`.
     pub fn take_metadata(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.metadata)
     }

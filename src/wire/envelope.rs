@@ -59,7 +59,7 @@ pub struct CallStatus {
     pub errno: i32,
     /// What the errno leaves open.
     pub detail: Detail,
-    /// What the callee set with `context_set`.
+    /// What the callee set with `context_set` and `context_add`.
     pub metadata: Vec<Metadata>,
 }
 

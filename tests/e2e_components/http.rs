@@ -63,6 +63,8 @@ fn a_component_answers_http_on_its_port_and_calls_by_name() {
         (Method::GET, "/none", Vec::new()),
         (Method::GET, "/trap", Vec::new()),
         (Method::DELETE, "/after", Vec::new()),
+        (Method::GET, "/head/several", Vec::new()),
+        (Method::GET, "/head/long", Vec::new()),
     ];
     let responses = ask(scene.pid("web"), &requests);
     let text = |index: usize| String::from_utf8_lossy(responses[index].body()).into_owned();
@@ -73,7 +75,11 @@ fn a_component_answers_http_on_its_port_and_calls_by_name() {
     assert!(responses[2].body().ends_with(&large));
     assert_eq!(text(5), "another /after ");
     let statuses: Vec<u16> = responses.iter().map(|one| one.status().as_u16()).collect();
-    assert_eq!(statuses, [201, 201, 201, 500, 502, 201], "{} {}", text(3), text(4));
+    let expected = [201, 201, 201, 500, 502, 201, 201, 502];
+    assert_eq!(statuses, expected, "{} {} {}", text(3), text(4), text(7));
+    let cookies = responses[6].headers().get_all("set-cookie").iter();
+    assert!(cookies.eq(["a=1", "b=2"]), "{:?}", responses[6].headers());
+    assert_eq!(responses[6].headers()["x-empty"], "");
     // By name, beside HTTP.
     assert_eq!(call(&scene, "p", "web", "payload"), "POST / payload");
     scene.start(secondary(&scene, "server", "server"));

@@ -23,7 +23,7 @@ use crate::{Gateway, scene};
 /// What a client would take for the answer to its second request.
 const STOLEN: &str = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nstolen";
 /// More than a guest may set, and few enough for a frame.
-const PAIRS: usize = 200;
+const PAIRS: usize = 300;
 
 /// What the callee sends along.
 fn hostile(case: &str) -> (Vec<Metadata>, String) {

@@ -1,8 +1,8 @@
-//! The head of a request as the function reads it by `context_get`, and what it set by `context_set` as the head of the
-//! response. Pure.
+//! The head of a request as the function reads it by `context_get`, and what it set by `context_set` and `context_add` as the
+//! head of the response. Pure.
 
 use cwasi_abi::response_head::is_settable;
-use cwasi_abi::{METADATA_ENTRIES_MAX, METADATA_MAX, context_key};
+use cwasi_abi::{METADATA_ENTRIES_MAX, METADATA_MAX, METADATA_OVERHEAD, context_key};
 use hyper::header::{CONNECTION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request;
 use hyper::{Response, StatusCode};
@@ -23,8 +23,6 @@ const HOP_BY_HOP: [&str; 8] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// Bytes that a key and its value need besides themselves in an envelope, at most.
-const PAIR_OVERHEAD: usize = 8;
 
 /// What a function reads of a request's head. `path` is what follows its name.
 ///
@@ -70,7 +68,7 @@ fn connection_options(headers: &HeaderMap) -> Vec<String> {
 }
 
 fn length(metadata: &[Metadata]) -> usize {
-    metadata.iter().map(|pair| pair.key.len() + pair.value.len() + PAIR_OVERHEAD).sum()
+    metadata.iter().map(|pair| pair.key.len() + pair.value.len() + METADATA_OVERHEAD).sum()
 }
 
 /// All values of a header, as one.
@@ -102,7 +100,7 @@ pub fn head_of(metadata: &[Metadata]) -> (StatusCode, HeaderMap) {
             && let Ok(name) = HeaderName::try_from(name)
             && let Ok(value) = HeaderValue::try_from(value)
         {
-            headers.insert(name, value);
+            headers.append(name, value);
         }
     }
     (status, headers)
@@ -112,7 +110,7 @@ pub fn head_of(metadata: &[Metadata]) -> (StatusCode, HeaderMap) {
 fn within_bounds(metadata: &[Metadata]) -> impl Iterator<Item = &Metadata> {
     let mut bytes = 0;
     metadata.iter().take(METADATA_ENTRIES_MAX).take_while(move |pair| {
-        bytes += pair.key.len() + pair.value.len();
+        bytes += pair.key.len() + pair.value.len() + METADATA_OVERHEAD;
         bytes <= METADATA_MAX
     })
 }
@@ -182,6 +180,23 @@ mod tests {
     }
 
     #[test]
+    fn every_value_of_a_header_arrives_in_its_order() {
+        let set = [
+            ("http.header.set-cookie", "a=1"),
+            ("http.header.empty", ""),
+            ("http.header.set-cookie", "b=2"),
+            ("http.header.location", "/é"),
+        ];
+        let (_, headers) = head_of(&set.map(|(key, value)| Metadata::of(key, value)));
+        let cookies = headers.get_all("set-cookie").iter().map(|value| value.to_str().unwrap());
+        assert_eq!(cookies.collect::<Vec<_>>(), ["a=1", "b=2"]);
+        assert_eq!(
+            (headers["empty"].as_bytes(), headers["location"].as_bytes()),
+            (&b""[..], "/é".as_bytes())
+        );
+    }
+
+    #[test]
     fn a_callee_sets_no_more_than_its_guest_may() {
         let set = |count: usize, length: usize| {
             let pairs = (0..count).map(|number| {
@@ -191,7 +206,7 @@ mod tests {
         };
         assert_eq!(set(METADATA_ENTRIES_MAX, 1), METADATA_ENTRIES_MAX);
         assert_eq!(set(2 * METADATA_ENTRIES_MAX, 1), METADATA_ENTRIES_MAX);
-        let key = "http.header.x-0000".len();
+        let key = "http.header.x-0000".len() + METADATA_OVERHEAD;
         assert_eq!(set(1, METADATA_MAX - key), 1);
         assert_eq!(set(1, METADATA_MAX - key + 1), 0);
         assert_eq!(set(5, METADATA_MAX / 4 - key), 4);

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
-use cwasi_abi::{PAYLOAD_MAX, context_key as keys};
+use cwasi_abi::response_head::is_reserved;
+use cwasi_abi::{
+    Errno, METADATA_ENTRIES_MAX, METADATA_MAX, METADATA_OVERHEAD, PAYLOAD_MAX, context_key as keys,
+};
 use cwasi_host_functions::Host;
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -52,17 +55,34 @@ pub(super) fn request(host: &Host, body: Vec<u8>) -> Result<Request<Full<Bytes>>
     request.body(Full::new(body.into()))
 }
 
-/// Sets the head of the response for a caller that came by HTTP, and returns the body.
-pub(super) fn answered(host: &mut Host, response: Response<Bytes>) -> Vec<u8> {
+/// Sets the head of the response for a caller that came by HTTP, and returns the body. Headers of the connection and the
+/// framing, which belong to the server in front, are left out.
+///
+/// # Errors
+/// What of the head cannot be delivered.
+pub(super) fn answered(host: &mut Host, response: Response<Bytes>) -> Result<Vec<u8>, String> {
     let (head, body) = response.into_parts();
-    // A head that HTTP in front does not allow is left out, as for a core module's.
-    let _set = host.set_metadata(STATUS, head.status.as_str());
+    let status = head.status.as_str();
+    host.set_metadata(STATUS, status)
+        .map_err(|_refused| format!("the response's status {status} is not between 200 and 599"))?;
     for (name, value) in &head.headers {
-        if let Ok(value) = value.to_str() {
-            let _set = host.set_metadata(&format!("{}{name}", keys::HTTP_HEADER), value);
+        if is_reserved(name.as_str()) {
+            continue;
         }
+        let undelivered = |why: &str| format!("the response's header `{name}` {why}");
+        let text = str::from_utf8(value.as_bytes())
+            .map_err(|_not_text| undelivered("has bytes that are not UTF-8"))?;
+        host.add_metadata(&format!("{}{name}", keys::HTTP_HEADER), text).map_err(|errno| {
+            undelivered(&match errno {
+                Errno::PayloadTooLarge => format!(
+                    "exceeds what a head may have: {METADATA_MAX} bytes with {METADATA_OVERHEAD} for each header, and \
+                     {METADATA_ENTRIES_MAX} headers with the status"
+                ),
+                _ => "has a name or value that HTTP does not allow".to_owned(),
+            })
+        })?;
     }
-    body.into()
+    Ok(body.into())
 }
 
 /// Runs the handler and takes its response.

@@ -219,7 +219,8 @@ impl ComponentInstance {
         match answer {
             Ok(response) => {
                 let body = host.with(|host| http::answered(host, response)).ok_or_else(no_host)?;
-                Ok(Ok(Payload::Inline(body)))
+                // Not the function's answer: the client gets 502.
+                body.map(|body| Ok(Payload::Inline(body))).map_err(|text| unusable(&text))
             }
             Err(text) => Ok(Err(text)),
         }

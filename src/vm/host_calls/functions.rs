@@ -92,6 +92,10 @@ host_function!(ContextSet, 4, |env, [key, key_len, value, value_len]| {
     let (key, value) = ((GuestPtr(key), key_len), (GuestPtr(value), value_len));
     host_functions::context_set(env.host, &env.memory, key, value)
 });
+host_function!(ContextAdd, 4, |env, [key, key_len, value, value_len]| {
+    let (key, value) = ((GuestPtr(key), key_len), (GuestPtr(value), value_len));
+    host_functions::context_add(env.host, &env.memory, key, value)
+});
 host_function!(Log, 3, |env, [level, ptr, len]| {
     host_functions::log(env.host, &env.memory, level, GuestPtr(ptr), len)
 });

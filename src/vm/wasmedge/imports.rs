@@ -8,7 +8,7 @@ use cwasi_vm::engine::VmError;
 use cwasi_vm::host_calls::{embedded_call, functions};
 use cwasi_vm::trampoline;
 
-const FUNCTIONS: [HostFunction; 18] = [
+const FUNCTIONS: [HostFunction; 19] = [
     HostFunction::new::<5, functions::RequestDispatcher>(import::REQUEST_DISPATCHER),
     HostFunction::new::<6, functions::DispatchStart>(import::DISPATCH_START),
     HostFunction::new::<4, functions::DispatchWait>(import::DISPATCH_WAIT),
@@ -17,6 +17,7 @@ const FUNCTIONS: [HostFunction; 18] = [
     HostFunction::new::<3, functions::ResponseRead>(import::RESPONSE_READ),
     HostFunction::new::<5, functions::ContextGet>(import::CONTEXT_GET),
     HostFunction::new::<4, functions::ContextSet>(import::CONTEXT_SET),
+    HostFunction::new::<4, functions::ContextAdd>(import::CONTEXT_ADD),
     HostFunction::new::<3, functions::Log>(import::LOG),
     HostFunction::new::<2, functions::TrapMessage>(import::TRAP_MESSAGE),
     HostFunction::new::<2, functions::LinkOffer>(import::LINK_OFFER),

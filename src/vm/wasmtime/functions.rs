@@ -134,6 +134,7 @@ host_functions! {
     RESPONSE_READ => ResponseRead(a, b, c);
     CONTEXT_GET => ContextGet(a, b, c, d, e);
     CONTEXT_SET => ContextSet(a, b, c, d);
+    CONTEXT_ADD => ContextAdd(a, b, c, d);
     LOG => Log(a, b, c);
     TRAP_MESSAGE => TrapMessage(a, b);
     LINK_OFFER => LinkOffer(a, b);

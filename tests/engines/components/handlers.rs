@@ -276,6 +276,26 @@ fn an_http_handler_gets_requests_and_calls_by_name() {
     assert_eq!(body, Ok("GET /a ".into()));
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     assert_eq!(head, [pair("http.status", "201"), pair("http.header.x-length", "7")]);
+    let (body, head) = get("/head/several");
+    assert_eq!(body, Ok("GET /head/several ".into()));
+    let expected = [
+        pair("http.status", "201"),
+        pair("http.header.x-length", "18"),
+        pair("http.header.set-cookie", "a=1"),
+        pair("http.header.set-cookie", "b=2"),
+        pair("http.header.x-empty", ""),
+        pair("http.header.location", "/é"),
+    ];
+    assert_eq!(head, expected);
+    for (case, named) in [
+        ("bytes", "`x-bytes`"),
+        ("long", "`content-security-policy`"),
+        ("many", "`x-25"),
+        ("early", "status 103"),
+    ] {
+        let ended = get(&format!("/head/{case}")).0.unwrap_err();
+        assert!(ended.contains("Trapped") && ended.contains(named), "{case}: {ended}");
+    }
     assert!(get("/none").0.unwrap_err().contains("returned without a response"));
     assert!(get("/trap").0.unwrap_err().contains("unreachable"));
 }

@@ -67,8 +67,22 @@ pub fn set_header(name: &str, value: &str) -> Result<(), ErrorKind> {
     set(&format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase()), value)
 }
 
+/// Adds a header to the response, beside others of the same name, as `set-cookie` and `link` need it. The value may be
+/// empty. Callers that did not come by HTTP ignore it. The module needs a runtime that has `context_add`.
+///
+/// # Errors
+/// As [`set_header`].
+pub fn add_header(name: &str, value: &str) -> Result<(), ErrorKind> {
+    let key = format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase());
+    ended(imports::context_add(&key, value))
+}
+
 fn set(key: &str, value: &str) -> Result<(), ErrorKind> {
-    match imports::context_set(key, value) {
+    ended(imports::context_set(key, value))
+}
+
+fn ended(errno: ErrorKind) -> Result<(), ErrorKind> {
+    match errno {
         ErrorKind::Ok => Ok(()),
         errno => Err(errno),
     }
@@ -82,5 +96,6 @@ mod tests {
     fn outside_of_a_guest_there_is_no_request() {
         assert_eq!((method(), header("Accept"), header_names()), Default::default());
         assert_eq!(set_status(200), Err(ErrorKind::NotAvailable));
+        assert_eq!(add_header("link", "</a>"), Err(ErrorKind::NotAvailable));
     }
 }

@@ -40,6 +40,12 @@ mod host {
             value: *const u8,
             value_len: usize,
         ) -> i32;
+        pub(super) fn context_add(
+            key: *const u8,
+            key_len: usize,
+            value: *const u8,
+            value_len: usize,
+        ) -> i32;
         pub(super) fn log(level: u32, message: *const u8, message_len: usize) -> i32;
         pub(super) fn trap_message(message: *const u8, message_len: usize) -> i32;
         pub(super) fn link_offer(bytes: *const u8, len: usize) -> i32;
@@ -94,6 +100,10 @@ mod host {
     }
 
     pub(super) unsafe fn context_set(_: *const u8, _: usize, _: *const u8, _: usize) -> i32 {
+        NO_HOST
+    }
+
+    pub(super) unsafe fn context_add(_: *const u8, _: usize, _: *const u8, _: usize) -> i32 {
         NO_HOST
     }
 
@@ -227,6 +237,13 @@ pub(crate) fn context_set(key: &str, value: &str) -> Errno {
     // SAFETY:
     // - all pointers and lengths describe live values.
     errno(unsafe { host::context_set(key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
+}
+
+/// Adds a context value beside others of its key.
+pub(crate) fn context_add(key: &str, value: &str) -> Errno {
+    // SAFETY:
+    // - all pointers and lengths describe live values.
+    errno(unsafe { host::context_add(key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
 }
 
 /// One log line.

@@ -1,5 +1,5 @@
 //! A `wasi:http/incoming-handler`: answers with the method, the path and the body of each request. `/none` gets no
-//! response, `/trap` traps. A body that begins with `!` has it send requests ([`requests::run`]).
+//! response, `/trap` traps, `/head/CASE` has a head of its own ([`head`]). A body that begins with `!` has it send requests ([`requests::run`]).
 
 mod requests;
 
@@ -38,8 +38,10 @@ impl Guest for Http {
         }
         let fields = Fields::new();
         let _valid = fields.set("x-length", &[said.len().to_string().into_bytes()]);
+        let case = path.strip_prefix("/head/").unwrap_or_default();
+        head(&fields, case);
         let response = OutgoingResponse::new(fields);
-        let _valid = response.set_status_code(201);
+        let _valid = response.set_status_code(if case == "early" { 103 } else { 201 });
         let Ok(body) = response.body() else { return };
         ResponseOutparam::set(out, Ok(response));
         let Ok(stream) = body.write() else { return };
@@ -50,6 +52,26 @@ impl Guest for Http {
         }
         drop(stream);
         let _ended = OutgoingBody::finish(body, None);
+    }
+}
+
+/// Adds what a case has beside the other headers.
+fn head(fields: &Fields, case: &str) {
+    let add = |name: &str, value: &[u8]| {
+        let _valid = fields.append(name, value);
+    };
+    match case {
+        "several" => {
+            add("set-cookie", b"a=1");
+            add("x-empty", b"");
+            add("set-cookie", b"b=2");
+            add("location", "/é".as_bytes());
+            add("keep-alive", b"1");
+        }
+        "bytes" => add("x-bytes", b"\xff"),
+        "long" => add("content-security-policy", &[b'x'; 8000]),
+        "many" => (0..300).for_each(|number| add(&format!("x-{number}"), b"y")),
+        _ => {}
     }
 }
 
