@@ -15,6 +15,8 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
 /// Names the test of each promise.
 const PROMISES: &str = "docs/promises.md";
+/// Has the results of the cases.
+const RESULTS: &str = "docs/performance.md";
 /// Stands for any text in a quoted error.
 const ANY: char = '…';
 /// Where texts of errors are.
@@ -207,6 +209,23 @@ fn every_promise_has_its_test_or_case() {
     };
     let wrong: Vec<_> = named.into_iter().filter(|name| !exists(name)).collect();
     assert_eq!(wrong, Vec::<String>::new(), "{PROMISES} names no such tests or cases");
+}
+
+#[test]
+fn every_promised_ratio_has_its_result() {
+    let text = |page: &str| fs::read_to_string(root().join(page)).unwrap();
+    let (promises, results) = (text(PROMISES), text(RESULTS));
+    let (_, ratios) = promises.split_once("## Times and ratios").unwrap();
+    let rows: Vec<_> = ratios.lines().filter(|line| line.ends_with("` |")).collect();
+    assert!(rows.len() > 5, "{ratios}");
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let [_promise, result, case] = cells[..] else { panic!("{row}") };
+        let is_result = |line: &str| {
+            line.starts_with(&format!("| {case} |")) && line.ends_with(&format!("| {result} |"))
+        };
+        assert!(results.lines().any(is_result), "{RESULTS} has no row of {case} with {result}");
+    }
 }
 
 /// All code in `folder`, with strings that continue on a further line in one line.
