@@ -10,14 +10,12 @@ use hyper::StatusCode;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
-const VALID: Duration = Duration::from_secs(4);
-/// A try to renew it.
-const STEP: Duration = Duration::from_millis(200);
-/// More than for which it is valid.
-const STEPS: u32 = 25;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than a test takes: only what the API says ends a leader.
+const LONG: Duration = Duration::from_secs(3600);
 
 fn renew(api: &FakeApi, holder: &str) {
     let now = format!("{:.6}", Timestamp::now());
@@ -25,33 +23,26 @@ fn renew(api: &FakeApi, holder: &str) {
     api.put(LEASE, json!({ "metadata": { "name": "l", "namespace": "n" }, "spec": spec }));
 }
 
-/// A leader that has renewed its Lease for some time.
-async fn leading(api: &FakeApi) -> JoinHandle<()> {
+/// A process that holds the Lease.
+fn leading(api: &FakeApi, valid: Duration) -> JoinHandle<()> {
     renew(api, "me");
     let client = api.client();
-    let leader = tokio::spawn(async move { expired(client, "l", "me", VALID).await });
-    for _ in 0..STEPS {
-        sleep(STEP).await;
-        renew(api, "me");
-    }
-    assert!(!leader.is_finished());
-    leader
+    tokio::spawn(async move { expired(client, "l", "me", valid).await })
 }
 
 async fn ends(leader: JoinHandle<()>) {
-    timeout(10 * VALID, leader).await.unwrap().unwrap();
+    timeout(PATIENCE, leader).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn a_lease_that_is_not_renewed_ends() {
-    let api = FakeApi::default();
-    ends(leading(&api).await).await;
+    ends(leading(&FakeApi::default(), Duration::from_secs(1))).await;
 }
 
 #[tokio::test]
 async fn a_lease_of_which_the_api_says_nothing_ends() {
     let api = FakeApi::default();
-    let leader = leading(&api).await;
+    let leader = leading(&api, Duration::from_secs(1));
     api.deny(LEASE, StatusCode::SERVICE_UNAVAILABLE, "no time");
     ends(leader).await;
 }
@@ -59,15 +50,7 @@ async fn a_lease_of_which_the_api_says_nothing_ends() {
 #[tokio::test]
 async fn a_lease_that_another_process_has_ends() {
     let api = FakeApi::default();
-    let leader = leading(&api).await;
-    let renewing = async {
-        loop {
-            renew(&api, "other");
-            sleep(STEP).await;
-        }
-    };
-    tokio::select! {
-        () = ends(leader) => {}
-        () = renewing => {}
-    }
+    renew(&api, "other");
+    let client = api.client();
+    ends(tokio::spawn(async move { expired(client, "l", "me", LONG).await })).await;
 }

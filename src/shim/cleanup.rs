@@ -32,6 +32,8 @@ use cwasi_wire::control::COPIES_DIR;
 const STATUS_KILLED: u32 = 137;
 /// Longest wait for a living daemon to remove a container.
 const DAEMON_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the end of a daemon that was killed.
+const DAEMON_END_MAX: Duration = Duration::from_secs(3);
 /// Pause between two attempts.
 const DAEMON_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait for one answer of a daemon.
@@ -71,12 +73,11 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
         state::remove_file(&mark)?;
         // The record may have been written since.
         let record = if is_left { state::read_json::<ContainerRecord>(&path)? } else { None };
-        if let Some(record) = record.filter(|_| answer == DeleteReply::Unknown) {
-            if !session::end_orphans(record.shim_pid, record.shim_started) {
-                tracing::error!(container = id, "processes that its shim left cannot be killed");
-            }
+        if let Some(record) = record.filter(|_| answer != DeleteReply::Deletes) {
+            end_session(&record, answer);
             remove(&state, &record);
         }
+        remove_unfinished(&path);
     }
     response.set_pid(record.map_or(0, |record| u32::try_from(record.pid).unwrap_or(0)));
     if let Some(group) = group {
@@ -85,19 +86,45 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
     Ok(response.write_to_bytes().expect("a message without required fields can always be written"))
 }
 
+/// Ends what the daemon of a record left. A killed daemon closes its socket before it has ended, and its children are
+/// orphans only after its end.
+fn end_session(record: &ContainerRecord, answer: DeleteReply) {
+    let container = &record.id;
+    if answer == DeleteReply::NoDaemon
+        && record.shim_pid > 0
+        && !session::has_ended(record.shim_pid, Some(record.shim_started), DAEMON_END_MAX)
+    {
+        tracing::error!(container, "its shim does not serve, and does not end");
+    }
+    if !session::end_orphans(record.shim_pid, record.shim_started) {
+        tracing::error!(container, "processes that its shim left cannot be killed");
+    }
+}
+
+/// Removes what a killed daemon had written of a container's record when it was killed.
+fn remove_unfinished(record: &Path) {
+    for (path, writer) in state::unfinished(record) {
+        if session::has_ended(writer, None, DAEMON_END_MAX) {
+            logged(state::remove_file(&path));
+        }
+    }
+}
+
 /// A daemon's answer about a container to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeleteReply {
     /// The daemon has deleted it, or will.
     Deletes,
-    /// The daemon has no such container, or there is no daemon: resources in the record are leftovers.
+    /// The daemon has no such container: resources in the record are leftovers.
     Unknown,
+    /// No daemon answers: they are leftovers, too.
+    NoDaemon,
 }
 
 /// Asks a living daemon to remove the container after its creation.
 fn ask_daemon(group: &GroupDir, id: &str) -> DeleteReply {
     let Ok(client) = Client::connect(&format!("unix://{}", group.socket().display())) else {
-        return DeleteReply::Unknown;
+        return DeleteReply::NoDaemon;
     };
     let client = TaskClient::new(client);
     let mut kill = KillRequest::new();
@@ -117,7 +144,7 @@ fn ask_daemon(group: &GroupDir, id: &str) -> DeleteReply {
             }
             Err(ttrpc::Error::RpcStatus(_)) => std::thread::sleep(DAEMON_PAUSE),
             // The daemon died, or still creates the container.
-            Err(_) if !group_lock::answers(&group.socket()) => return DeleteReply::Unknown,
+            Err(_) if !group_lock::answers(&group.socket()) => return DeleteReply::NoDaemon,
             Err(_) => {}
         }
     }
@@ -231,5 +258,36 @@ mod tests {
             assert!(!record.receiver.as_ref().unwrap().exists());
             assert!(state.kept_edges("g").exists());
         }
+    }
+
+    #[test]
+    fn delete_removes_the_record_that_a_killed_daemon_did_not_finish() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, bundle) = (StateDir::new(dir.path()), dir.path().join("bundle"));
+        fs::create_dir_all(&bundle).unwrap();
+        Pointer { state_dir: dir.path().into(), group: "g".into() }.write(&bundle).unwrap();
+        // The number is beyond the largest process id.
+        let unfinished = |id| state.record("n", id).with_extension("4194305.new");
+        for id in ["a", "b"] {
+            state::write_file(&unfinished(id), b"{").unwrap();
+        }
+        state::write_file(&state.group("g").start_mark("n", "a"), b"").unwrap();
+        delete("n", "a", &bundle).unwrap();
+        assert!(!unfinished("a").exists());
+        assert!(unfinished("b").exists(), "it is another container's");
+    }
+
+    #[test]
+    fn delete_awaits_the_end_of_a_daemon_that_serves_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut daemon = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+        let pid = i32::try_from(daemon.id()).unwrap();
+        let started = Stat::of(pid).unwrap().started;
+        let record = ContainerRecord { shim_pid: pid, shim_started: started, ..record(dir.path()) };
+        let ending = std::thread::spawn(move || end_session(&record, DeleteReply::NoDaemon));
+        daemon.kill().unwrap();
+        ending.join().unwrap();
+        assert!(Stat::of(pid).unwrap().is_zombie);
+        daemon.wait().unwrap();
     }
 }

@@ -76,6 +76,17 @@ pub fn end_orphans(daemon: i32, started: u64) -> bool {
     false
 }
 
+/// Waits for the end of a process that is ending; false when it has not ended after `longest`. A start time tells it
+/// from a later process with the same number.
+#[must_use]
+pub fn has_ended(pid: i32, started: Option<u64>, longest: Duration) -> bool {
+    // Opened before it is compared: an open pidfd cannot change its process.
+    let Ok(process) = PidFd::open(pid) else { return true };
+    let stat = Stat::of(pid);
+    let is_another = |stat: Stat| started.is_some_and(|started| stat.started != started);
+    stat.is_none_or(is_another) || process.wait(longest)
+}
+
 fn orphans(daemon: i32) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -119,6 +130,23 @@ mod tests {
             assert!(is_engines(name), "{name}");
         }
         assert!(!is_engines("cwasi-shim") && !is_engines("hook"));
+    }
+
+    #[test]
+    fn a_process_ends_when_all_of_it_has() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let started = Stat::of(own).unwrap().started;
+        assert!(!has_ended(own, Some(started), Duration::ZERO));
+        assert!(!has_ended(own, None, Duration::ZERO));
+        assert!(
+            has_ended(own, Some(started + 1), Duration::ZERO) && has_ended(0, None, Duration::ZERO)
+        );
+        let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(!has_ended(pid, None, Duration::ZERO));
+        child.kill().unwrap();
+        assert!(has_ended(pid, None, Duration::from_secs(30)));
+        child.wait().unwrap();
     }
 
     #[test]

@@ -127,14 +127,16 @@ fn a_part_from_another_host_reads_what_was_missing() {
 #[test]
 fn all_parts_of_one_worker_over_the_network_are_one_group() {
     const PARTS: u32 = 500;
+    /// Time enough for all of them, one after the other.
+    const PATIENCE_MS: u64 = 300_000;
     let fixture = Fixture::new();
     let redis = Redis::start(RedisVersion::Redis7);
-    let function = Function::start(&fixture, "many", merge(PARTS, LONG_MS));
+    let function = Function::start(&fixture, "many", merge(PARTS, PATIENCE_MS));
     let (here, there) = (Node::start("here", &redis), Node::start("there", &redis));
     here.serve(&function);
     let mut caller = there.caller("one");
     for part in 0..PARTS {
-        caller.send_part(&join("k", 0, part), &part.to_le_bytes(), LONG_MS);
+        caller.send_part(&join("k", 0, part), &part.to_le_bytes(), PATIENCE_MS);
     }
     let all: BTreeSet<_> = answers(&caller, PARTS as usize).into_values().collect();
     assert_eq!(all.len(), 1, "all got the same");

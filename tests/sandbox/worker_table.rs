@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use cwasi_sandbox::worker_table::{FOLLOWERS, LEADER, Phase, SlotState};
+use cwasi_sandbox::worker_table::{ASLEEP, FOLLOWERS, LEADER, Phase, SlotState};
 use cwasi_sys::mapping::page_len;
 
 use crate::fixture::eventually;
@@ -12,9 +12,11 @@ use crate::function::Function;
 /// Bytes of a word.
 const WORD: u64 = 8;
 
-/// The shared pages of a function that its workers can write, in the memory of its init.
+/// The shared pages of a function, in the memory of its init.
 pub struct Pages {
     memory: File,
+    /// Init's own page, which workers can only read.
+    inits: u64,
     /// The common page, and one for each slot.
     starts: Vec<u64>,
 }
@@ -23,17 +25,19 @@ impl Pages {
     fn of(function: &Function<'_>) -> Self {
         let pid = function.container.pid;
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-        // The only shared memory of init that is no file.
-        let shared = maps.lines().filter(|line| line.ends_with("/dev/zero (deleted)"));
-        let starts = shared.flat_map(|line| {
-            let (start, rest) = line.split_once('-').unwrap();
-            let end = rest.split(' ').next().unwrap();
-            let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
-            (start..end).step_by(page_len().unwrap())
-        });
-        let starts = starts.collect();
-        let memory = format!("/proc/{pid}/mem");
-        Self { memory: File::options().read(true).write(true).open(memory).unwrap(), starts }
+        let pages = |name: &'static str| {
+            maps.lines().filter(move |line| line.ends_with(name)).flat_map(|line| {
+                let (start, rest) = line.split_once('-').unwrap();
+                let end = rest.split(' ').next().unwrap();
+                let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+                (start..end).step_by(page_len().unwrap())
+            })
+        };
+        // The only shared memory of init that is no file; its own page is mapped twice.
+        let starts = pages("/dev/zero (deleted)").collect();
+        let inits = pages("/memfd:cwasi-owner (deleted)").next().unwrap();
+        let memory = File::options().read(true).write(true).open(format!("/proc/{pid}/mem"));
+        Self { memory: memory.unwrap(), inits, starts }
     }
 
     fn read(&self, page: u64, word: usize) -> u64 {
@@ -65,6 +69,12 @@ impl Function<'_> {
     /// What its workers can write.
     pub fn pages(&self) -> Pages {
         Pages::of(self)
+    }
+
+    /// True while its init sleeps until a request wakes it.
+    pub fn init_is_asleep(&self) -> bool {
+        let pages = self.pages();
+        pages.read(pages.inits, ASLEEP) != 0
     }
 
     /// What each worker does, in the order of their slots.

@@ -72,7 +72,8 @@ impl Tracer {
         let directory = StateDir::new(&config.state_dir).kept_spans();
         let path = directory.join(format!("host.{}.jsonl", std::process::id()));
         let exporter = config.traces.otlp.as_ref().map(Exporter::start);
-        Self::new(Spans::start(path, &node_name(&config.node), exporter), &config.traces)
+        let spans = Spans::start_making_dir(path, &node_name(&config.node), exporter);
+        Self::new(spans, &config.traces)
     }
 
     /// Begins the span of a call. `client`: the trace context that a client sent; `recorded`: the operator wants this

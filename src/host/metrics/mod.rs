@@ -1,7 +1,8 @@
 //! Metrics of a group's calls and functions, merged from all reports of its sandboxes into three files. Runs in the shim
 //! daemon; other processes read the files.
 //!
-//! The files are written at most once a second, and when a container ends.
+//! The files are written at most once a second, and when a container ends. What is counted after the group's directory
+//! was removed is lost.
 //!
 //! - [`edges`]: calls, from workers' reports. [`functions`]: workers and queues, from inits' reports.
 //! - [`starts`]: stages of containers' starts.
@@ -136,14 +137,37 @@ impl Metrics {
         // Held while writing, so that writers do not mix their temporary files.
         let mut tables = self.tables();
         if let Some(edges) = tables.edges.changed() {
-            state::write_json(&self.edges_path, &edges)?;
+            state::write_json_if_dir_exists(&self.edges_path, &edges)?;
         }
         if let Some(functions) = tables.functions.changed() {
-            state::write_json(&self.functions_path, &functions)?;
+            state::write_json_if_dir_exists(&self.functions_path, &functions)?;
         }
         if let Some(starts) = tables.starts.changed() {
-            state::write_json(&self.starts_path, &starts)?;
+            state::write_json_if_dir_exists(&self.starts_path, &starts)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::state::StateDir;
+
+    #[tokio::test]
+    async fn what_is_counted_late_brings_no_removed_group_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = StateDir::new(dir.path()).group("g");
+        fs::create_dir_all(group.path()).unwrap();
+        let metrics = Metrics::start(&group);
+        metrics.set_start(StartStages::begin("n", "container"));
+        metrics.write().unwrap();
+        assert!(group.start_stages().exists());
+        fs::remove_dir_all(group.path()).unwrap();
+        metrics.set_start(StartStages::begin("n", "late"));
+        metrics.write().unwrap();
+        assert!(!group.path().exists());
     }
 }

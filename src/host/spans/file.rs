@@ -15,17 +15,19 @@ const FULL: &str = "full.jsonl";
 #[derive(Debug)]
 pub(super) struct SpanFile {
     path: PathBuf,
+    /// Whether a missing directory is made.
+    makes_dir: bool,
 }
 
 impl SpanFile {
-    pub(super) const fn new(path: PathBuf) -> Self {
-        Self { path }
+    pub(super) const fn new(path: PathBuf, makes_dir: bool) -> Self {
+        Self { path, makes_dir }
     }
 
     /// Appends lines, after it has set aside a file that is full.
     pub(super) fn append(&self, lines: &[u8]) -> Result<(), StateError> {
         let path = &self.path;
-        if let Some(directory) = path.parent() {
+        if let Some(directory) = path.parent().filter(|_| self.makes_dir) {
             create_private_dir(directory)?;
         }
         let length = fs::metadata(path).map_or(0, |metadata| metadata.len());

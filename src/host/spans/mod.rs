@@ -73,15 +73,26 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Spans in the file `path`, and for the exporter if there is one. A task of its own writes the file.
+    /// Spans in the file `path` of a group's directory, and for the exporter if there is one. A task of its own writes
+    /// the file. Spans that come after the directory was removed are lost.
     #[must_use]
     pub fn start(path: PathBuf, node: &str, exporter: Option<Exporter>) -> Self {
+        Self::start_in(SpanFile::new(path, false), node, exporter)
+    }
+
+    /// The same in a directory that belongs to no group, and is made with the first span.
+    #[must_use]
+    pub fn start_making_dir(path: PathBuf, node: &str, exporter: Option<Exporter>) -> Self {
+        Self::start_in(SpanFile::new(path, true), node, exporter)
+    }
+
+    fn start_in(file: SpanFile, node: &str, exporter: Option<Exporter>) -> Self {
         let bucket = TokenBucket::new();
         let inner = Inner {
             unwritten: Mutex::new(Unwritten { lines: Vec::new(), dropped: 0, bucket }),
             writing: Mutex::default(),
             changed: Notify::new(),
-            file: SpanFile::new(path),
+            file,
             node: node.to_owned(),
             exporter,
         };
@@ -262,11 +273,26 @@ mod tests {
         add(&spans, report(vec![span(); 3]));
         spans.write_now().await;
         fs::remove_file(&folder).unwrap();
+        fs::create_dir(&folder).unwrap();
         add(&spans, report(vec![span()]));
         spans.write_now().await;
         let lines = lines(&path);
         let dropped: u64 = lines.iter().filter_map(|line| line["dropped"].as_u64()).sum();
         assert_eq!((lines.len(), dropped), (2, 3));
+    }
+
+    #[tokio::test]
+    async fn late_spans_bring_no_removed_group_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let group = dir.path().join("group");
+        let spans = Spans::start(group.join("spans.jsonl"), "node", None);
+        add(&spans, report(vec![span()]));
+        spans.write_now().await;
+        assert!(!group.exists());
+        let made = Spans::start_making_dir(group.join("spans.jsonl"), "node", None);
+        add(&made, report(vec![span()]));
+        made.write_now().await;
+        assert!(group.exists());
     }
 
     #[tokio::test]

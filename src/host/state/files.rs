@@ -11,6 +11,8 @@ use serde::{Serialize, de::DeserializeOwned};
 pub(super) const PRIVATE_DIR: u32 = 0o700;
 /// The same for files.
 pub const PRIVATE_FILE: u32 = 0o600;
+/// How the name of a file ends while a process writes it; before that comes the process's id.
+const UNFINISHED: &str = ".new";
 /// Largest state file in bytes.
 const STATE_FILE_MAX: u64 = 8 * 1024 * 1024;
 
@@ -75,6 +77,19 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError
     write_file(path, &bytes)
 }
 
+/// Writes `value` atomically. Does nothing when the directory does not exist: its group has ended.
+///
+/// # Errors
+/// When the directory exists and cannot be written.
+pub fn write_json_if_dir_exists<T: Serialize>(path: &Path, value: &T) -> Result<(), StateError> {
+    let bytes = serde_json::to_vec(value)
+        .map_err(|source| StateError::Content { path: path.to_owned(), source })?;
+    match replace(path, &bytes) {
+        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        written => written,
+    }
+}
+
 /// Writes `bytes` atomically: a reader sees the old file or the new one.
 ///
 /// # Errors
@@ -83,13 +98,31 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     if let Some(parent) = path.parent() {
         create_private_dir(parent)?;
     }
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    replace(path, bytes)
+}
+
+/// Replaces a file in a directory that exists.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    let temporary = path.with_extension(format!("{}{UNFINISHED}", std::process::id()));
     let result = write_private(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
     result.map_err(|source| {
         // Removes a half-written temporary file.
         let _ = fs::remove_file(&temporary);
         StateError::Io { operation: "write", path: path.to_owned(), source }
     })
+}
+
+/// The temporary files of `path` that writers did not finish, each with its writer's process id.
+#[must_use]
+pub fn unfinished(path: &Path) -> Vec<(PathBuf, i32)> {
+    let writer = |entry: &Path| {
+        let writer = entry.file_name()?.to_str()?.strip_suffix(UNFINISHED)?.rsplit_once('.')?.1;
+        let writer = writer.parse().ok()?;
+        (path.with_extension(format!("{writer}{UNFINISHED}")) == entry).then_some(writer)
+    };
+    let entries = path.parent().and_then(|parent| fs::read_dir(parent).ok());
+    let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.filter_map(|entry| writer(&entry).map(|writer| (entry, writer))).collect()
 }
 
 /// Readable by root only: the group's configuration may hold the password of Redis.

@@ -19,8 +19,8 @@ use cwasi_sys::random::bytes16;
 use cwasi_wire::ids::short_hash;
 use files::PRIVATE_DIR;
 pub use files::{
-    PRIVATE_FILE, StateError, create_private_dir, private_dirs, read_json, remove_file, write_file,
-    write_json,
+    PRIVATE_FILE, StateError, create_private_dir, private_dirs, read_json, remove_file, unfinished,
+    write_file, write_json, write_json_if_dir_exists,
 };
 pub use record::{ContainerRecord, Pointer, RegisteredAs};
 
@@ -221,6 +221,17 @@ mod tests {
         remove_file(&path).unwrap();
         remove_file(&path).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn unfinished_files_are_those_of_one_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ab.json");
+        for name in ["ab.json", "ab.7.new", "ab.x.new", "ab.7.json", "abc.8.new", "ab.new"] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(unfinished(&path), [(dir.path().join("ab.7.new"), 7)]);
+        assert_eq!(unfinished(&dir.path().join("none/ab.json")), []);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub const READERS_MAX: usize = 32;
 
 /// Indices of the words in init's page, which workers can only read. The first two are 0 for false, and in a new page.
 const DIRECT_READS: usize = 0;
-const ASLEEP: usize = 1;
+pub const ASLEEP: usize = 1;
 const LONG_RUNNING: usize = 2;
 const PROCESSORS: usize = 3;
 /// Word of the common page, which every worker writes: the leader's number, from 1 on.
