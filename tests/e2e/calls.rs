@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use cwasi_testbed::processes::{Process, descendants};
+use cwasi_testbed::processes::Process;
 use cwasi_testbed::run::{Outcome, Running};
 use cwasi_testbed::scene::{Scene, wait_for};
 
@@ -18,7 +18,7 @@ fn probe(scene: &Scene, id: &str, args: &[&str]) -> Outcome {
 
 /// Starts the probe attached, and goes on.
 fn probe_in_background(scene: &Scene, id: &str, args: &[&str]) -> Running {
-    scene.guest(id, "probe").args(args.iter().copied()).spawn(scene.containerd).unwrap()
+    scene.guest(id, "probe").args(args.iter().copied()).spawn(&scene.containerd).unwrap()
 }
 
 /// Starts a secondary with one worker and these annotations; its function is called `id`.
@@ -38,7 +38,7 @@ fn secondary(scene: &Scene, id: &str, guest: &str, annotations: &[(&str, &str)])
 fn keep_busy(scene: &Scene, guest: &str, args: &[&str]) -> Running {
     let start = |tries: u32| {
         let run = scene.guest(&format!("p-{tries}"), guest).args(args.iter().copied());
-        run.spawn(scene.containerd).unwrap()
+        run.spawn(&scene.containerd).unwrap()
     };
     let mut tries = 0;
     let mut caller = start(tries);
@@ -54,7 +54,7 @@ fn keep_busy(scene: &Scene, guest: &str, args: &[&str]) -> Running {
 }
 
 fn daemons(scene: &Scene) -> Vec<Process> {
-    let mut all = descendants(scene.containerd.guard_pid());
+    let mut all = scene.processes();
     all.retain(|process| process.command.contains("cwasi-shim"));
     all
 }
@@ -328,7 +328,7 @@ fn calls_wait_for_a_paused_function() {
     secondary(&scene, "hasty", "server", &[("cwasi.timeout", "2s")]);
     // One that calls all the time, one that comes later, and one that waits for two seconds only.
     let busy = scene.guest("busy", "probe").mount(notes.path(), "/out", "rw");
-    let busy = busy.args(["number", "server", "/out"]).spawn(scene.containerd).unwrap();
+    let busy = busy.args(["number", "server", "/out"]).spawn(&scene.containerd).unwrap();
     let ends = || {
         let text = std::fs::read_to_string(notes.path().join("ended")).unwrap_or_default();
         text.lines().map(str::to_owned).collect::<Vec<_>>()
@@ -413,7 +413,7 @@ fn each_edge_is_recorded_with_its_mode_and_reason() {
     let run = run.annotation("cwasi.function", "start");
     let _ended = scene.run(run.args(["repeat", "server", "5", "12345678"])).success();
     scene.remove("server");
-    let edges = scene.containerd.ready().cwasi_state().join("edges");
+    let edges = scene.node.state().join("edges");
     let text = wait_for("the group's edges", || {
         let files = std::fs::read_dir(&edges).ok()?.flatten();
         files

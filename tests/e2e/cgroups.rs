@@ -7,8 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cwasi_config::DEFAULT_ENGINE;
-use cwasi_testbed::processes::descendants;
-use cwasi_testbed::scene::{BUSYBOX, Scene};
+use cwasi_testbed::scene::{BUSYBOX, Scene, unique};
 
 fn scene(name: &str) -> Scene {
     Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
@@ -32,7 +31,7 @@ fn a_path_of_the_other_driver_is_refused() {
     let says = ["SystemdCgroup = true", "cgroup_driver = \"systemd\"", slice];
     assert!(says.iter().all(|part| outcome.stderr.contains(part)), "{}", outcome.stderr);
     assert!(at_roots(slice).is_empty(), "{:?}", at_roots(slice));
-    let _systemd = scene.settings("cgroup_driver = \"systemd\"");
+    scene.settings("cgroup_driver = \"systemd\"");
     let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("SystemdCgroup = false"), "{}", outcome.stderr);
@@ -46,9 +45,9 @@ fn a_path_of_the_other_driver_is_refused() {
 #[test]
 fn shim_and_zygote_are_in_the_named_cgroup() {
     let scene = scene("shim-cgroup");
-    let name = format!("cwasi-test-shim-{}", std::process::id());
+    let name = unique("cwasi-test-shim");
     let setting = format!("shim_cgroup = \"/{name}\"");
-    let _named = scene.settings(&setting);
+    scene.settings(&setting);
     scene.secondary("callee", "probe");
     let membership = |pid: i32| fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let memory = |pid: i32| {
@@ -56,7 +55,7 @@ fn shim_and_zygote_are_in_the_named_cgroup() {
         let line = text.lines().find(|line| line.contains(":memory:") || line.starts_with("0::/"));
         line.and_then(|line| line.rsplit_once(':')).map(|(_, path)| path.to_owned()).unwrap()
     };
-    let own = descendants(scene.containerd.guard_pid());
+    let own = scene.processes();
     for program in ["cwasi-shim", DEFAULT_ENGINE.sandbox_program()] {
         let found = own.iter().find(|process| process.command.contains(program)).unwrap();
         assert_eq!(memory(found.pid), format!("/{name}"), "{program}");
@@ -74,7 +73,7 @@ fn shim_and_zygote_are_in_the_named_cgroup() {
 #[test]
 fn a_cgroup_that_cannot_be_entered_is_named() {
     let scene = scene("shim-cgroup-wrong");
-    let _wrong = scene.settings("shim_cgroup = \"/a/../b\"");
+    scene.settings("shim_cgroup = \"/a/../b\"");
     let outcome = scene.run(scene.guest("c", "probe").args(["exit", "0"]));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("ShimCgroup (shim_cgroup)"), "{}", outcome.stderr);
@@ -84,7 +83,7 @@ fn a_cgroup_that_cannot_be_entered_is_named() {
 fn a_containers_end_is_nobody_elses_in_its_cgroup() {
     let scene = scene("cgroup-shared");
     scene.import_busybox();
-    let name = format!("/cwasi-shared-{}", std::process::id());
+    let name = format!("/{}", unique("cwasi-shared"));
     let sleeper =
         |id: &str| scene.image(BUSYBOX, id).args(["sleep", "1000"]).flag("--cgroup").flag(&name);
     scene.start(sleeper("first"));
@@ -104,7 +103,7 @@ fn a_shim_dies_before_its_containerd_when_the_node_has_no_memory() {
         text.trim().parse::<i32>().unwrap()
     };
     let containerd = score(scene.containerd.ready().containerd_pid());
-    let all = descendants(scene.containerd.guard_pid());
+    let all = scene.processes();
     let shim = all.iter().find(|process| process.command.contains("cwasi-shim")).unwrap();
     assert_eq!(score(shim.pid), (containerd + 1).min(1000));
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use cwasi_config::Engine;
-use cwasi_testbed::processes::{Process, descendants};
+use cwasi_testbed::processes::Process;
 use cwasi_testbed::run::{Outcome, Running};
-use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::scene::{Scene, unique, wait_for};
 use cwasi_testbed::slow_module::slow_module;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,22 +30,19 @@ struct Fixture {
 impl Fixture {
     fn new(name: &str) -> Self {
         let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name);
-        let cgroup = format!("cwasi-test-{name}-{}", std::process::id());
-        Self { scene, cgroup }
+        Self { scene, cgroup: unique("cwasi-test-compile") }
     }
 
     fn cache(&self) -> PathBuf {
-        self.scene.containerd.ready().dir.join("compile-cache").join(&self.cgroup)
+        self.scene.node.path().join("compile-cache")
     }
 
     /// Sets `[compile]` for the groups that start from now on.
     fn limits(&self, settings: &str) {
-        let dir = &self.scene.containerd.ready().dir;
-        let (state, cache, cgroup) = (dir.join("cwasi"), self.cache(), &self.cgroup);
-        let config = format!(
-            "state_dir = {state:?}\ncache_dir = {cache:?}\nengine = \"{ENGINE}\"\n[compile]\ncgroup = {cgroup:?}\n{settings}\n"
-        );
-        fs::write(dir.join("cwasi.toml"), config).unwrap();
+        let (cache, cgroup) = (self.cache(), &self.cgroup);
+        self.scene.node.write_config(&format!(
+            "cache_dir = {cache:?}\nengine = \"{ENGINE}\"\n[compile]\ncgroup = {cgroup:?}\n{settings}"
+        ));
     }
 
     fn run(&self, id: &str, module: &[u8]) -> Outcome {
@@ -54,13 +51,13 @@ impl Fixture {
     }
 
     fn spawn(&self, id: &str, image: &str) -> Running {
-        self.scene.image(image, id).spawn(self.scene.containerd).unwrap()
+        self.scene.image(image, id).spawn(&self.scene.containerd).unwrap()
     }
 
     fn compilers(&self) -> Vec<Process> {
         let program = [ENGINE.compiler_program()];
         let compiler = [&program[..], ENGINE.compiler_arguments()].concat().join(" ");
-        let mut all = descendants(self.scene.containerd.guard_pid());
+        let mut all = self.scene.processes();
         all.retain(|process| process.command.contains(&compiler) && process.state != 'Z');
         all
     }
@@ -69,8 +66,11 @@ impl Fixture {
         wait_for("a compiler", || self.compilers().pop())
     }
 
-    fn log(&self) -> String {
-        fs::read_to_string(self.scene.containerd.ready().log()).unwrap()
+    /// What containerd's log has about a container of this scene.
+    fn log(&self, id: &str) -> String {
+        let log = fs::read_to_string(self.scene.containerd.ready().log()).unwrap();
+        let lines = log.lines().filter(|line| line.contains(&format!("container={id} ")));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// Drafts of the cache, and compilers' cgroups.
@@ -95,15 +95,8 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        let dir = &self.scene.containerd.ready().dir;
         // A `ctr` that is killed leaves its own.
-        for fifos in
-            fs::read_dir(self.scene.containerd.ready().fifos()).into_iter().flatten().flatten()
-        {
-            let _none = fs::remove_dir_all(fifos.path());
-        }
-        fs::write(dir.join("cwasi.toml"), cwasi_testbed::guard::cwasi_config(dir)).unwrap();
-        let _none = fs::remove_dir_all(dir.join("compile-cache"));
+        self.scene.node.remove_fifos();
     }
 }
 
@@ -116,8 +109,7 @@ fn nice(pid: i32) -> String {
 #[test]
 fn an_exceeded_limit_names_its_setting() {
     let fixture = Fixture::new("compile-limits");
-    // The file that `CWASI_CONFIG` names there.
-    let file = fixture.scene.containerd.ready().dir.join("cwasi.toml").display().to_string();
+    let file = fixture.scene.node.config().display().to_string();
     let cases = [
         ("static", SLOW, "", "local variables in all its functions: 10000000"),
         ("memory", SLOW, "locals = 100000000\nmemory = \"200MiB\"\njobs = 1", "raise memory,"),
@@ -176,11 +168,12 @@ fn a_waiting_start_compiles_when_the_other_ends() {
     let fixture = Fixture::new("compile-shared");
     fixture.limits(GENEROUS);
     let image = fixture.scene.import_module("shared", &slow_module(SLOW / 4));
-    let first = fixture.spawn("first", &image);
+    let first = fixture.spawn("shared-first", &image);
     let compiler = fixture.wait_for_compiler();
-    let second = fixture.spawn("second", &image);
+    let second = fixture.spawn("shared-second", &image);
     wait_for("the second to wait", || {
-        fixture.log().contains("is being compiled for another container").then_some(())
+        let log = fixture.log("shared-second");
+        log.contains("is being compiled for another container").then_some(())
     });
     let pids: Vec<i32> = fixture.compilers().iter().map(|one| one.pid).collect();
     assert_eq!(pids, [compiler.pid]);
@@ -198,12 +191,12 @@ fn compilers_of_all_shims_share_the_nodes_jobs() {
     let [one, other] = [SLOW, SLOW - 1].map(|functions| {
         fixture.scene.import_module(&format!("jobs-{functions}"), &slow_module(functions))
     });
-    let first = fixture.spawn("one", &one);
+    let first = fixture.spawn("jobs-one", &one);
     let compiler = fixture.wait_for_compiler();
-    let second = fixture.spawn("other", &other);
+    let second = fixture.spawn("jobs-other", &other);
     wait_for("the second to wait", || {
         fixture
-            .log()
+            .log("jobs-other")
             .contains("this node already runs its maximum of compilers (jobs = 1)")
             .then_some(())
     });
@@ -224,19 +217,17 @@ fn the_first_start_reports_its_compilation() {
     let module =
         wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "_start")))"#);
     let image = fixture.scene.import_module("reported", &module.unwrap());
-    let first = fixture.scene.run(fixture.scene.image(&image, "first")).success();
+    let first = fixture.scene.run(fixture.scene.image(&image, "reported-first")).success();
     let begins = "cwasi: compiling /m.wasm in the root file system (";
     for part in [begins, "bytes), first time on this node\n", "cwasi: compiled /m.wasm"] {
         assert!(first.stderr.contains(part), "{part} missing in: {}", first.stderr);
     }
     wait_for("containerd's log", || {
-        let log = fixture.log();
-        let reported = |part: &str| {
-            let mut lines =
-                log.lines().filter(|line| line.contains("runtime=cwasi container=first"));
-            lines.any(|line| line.contains(part))
+        let log = fixture.log("reported-first");
+        let is_there = |part: &str| {
+            log.lines().any(|line| line.contains("runtime=cwasi") && line.contains(part))
         };
-        (reported("compiling /m.wasm") && reported("compiled /m.wasm")).then_some(())
+        (is_there("compiling /m.wasm") && is_there("compiled /m.wasm")).then_some(())
     });
     let again = fixture.scene.run(fixture.scene.image(&image, "again")).success();
     assert_eq!(again.stderr, "");
@@ -260,11 +251,11 @@ fn a_module_that_is_command_and_reactor_is_warned_about() {
     assert_eq!(named.stderr, "");
     fixture
         .scene
-        .start(fixture.scene.image(&image, "secondary").annotation("cwasi.role", "secondary"));
+        .start(fixture.scene.image(&image, "both-secondary").annotation("cwasi.role", "secondary"));
     wait_for("containerd's log", || {
-        let log = fixture.log();
+        let log = fixture.log("both-secondary");
         let part = "as a secondary it is a reactor, `_start` does not run";
         let mut lines = log.lines().filter(|line| line.contains("level=warning runtime=cwasi"));
-        lines.any(|line| line.contains(part) && line.contains("container=secondary")).then_some(())
+        lines.any(|line| line.contains(part)).then_some(())
     });
 }

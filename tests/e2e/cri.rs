@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cwasi_testbed::cri::{Cri, Pod};
 use cwasi_testbed::leaks;
 use cwasi_testbed::paths::ContainerdVersion;
-use cwasi_testbed::scene::{BUSYBOX, GUESTS, wait_for};
+use cwasi_testbed::scene::{BUSYBOX, GUESTS, unique, wait_for};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// Of the functions whose memory is limited.
@@ -34,8 +34,8 @@ fn a_pod_of_functions_on_containerd_2() {
 
 fn pod_of_functions(version: ContainerdVersion) {
     let (scene, cri) = Cri::scene(version, SHIM);
-    let parent = format!("cwasi-cri-{}", std::process::id());
-    let logs = scene.containerd.ready().dir.join("pods");
+    let parent = unique("cwasi-cri");
+    let logs = scene.node.path().join("pods");
     let pod = cri.run_pod(&[("cwasi.role.server", "secondary")], &format!("/{parent}"), logs);
     let server = pod.start("server", GUESTS, &["/server.wasm"], Some(LIMIT));
     let script = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done";

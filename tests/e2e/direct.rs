@@ -11,7 +11,6 @@ use cwasi_host::state::StateDir;
 use cwasi_testbed::authority::Authority;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::numbered::Numbered;
-use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -28,7 +27,7 @@ fn server(scene: &Scene, container: &str) -> Run {
 
 /// What the shims of a node have logged.
 fn logs(scene: &Scene) -> String {
-    let groups = scene.containerd.ready().cwasi_state().join("g");
+    let groups = scene.node.state().join("g");
     let read = |dir: fs::DirEntry| fs::read_to_string(dir.path().join("daemon.log")).ok();
     fs::read_dir(groups).unwrap().flatten().filter_map(read).collect()
 }
@@ -42,7 +41,7 @@ fn payloads_of_every_size_come_back_without_redis() {
         let outcome = nodes.edge.run(run.args(["call-size", "server", &size.to_string()]));
         assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
     }
-    let metrics = NodeMetrics::read(&StateDir::new(&nodes.edge.containerd.ready().cwasi_state()));
+    let metrics = NodeMetrics::read(&StateDir::new(&nodes.edge.node.state()));
     let of_this = metrics.edges.keys().filter(|key| key.namespace.starts_with("sizes-"));
     let mut paths: Vec<_> = of_this.map(|key| (key.mode.as_str(), key.path.as_str())).collect();
     paths.dedup();
@@ -57,7 +56,7 @@ fn calls_go_on_while_redis_is_away() {
     let numbered = Numbered::default();
     nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
     let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
-    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    let caller = caller.spawn(&nodes.edge.containerd).unwrap();
     numbered.wait_for_more("server-c", 20);
     nodes.redis.stop();
     numbered.wait_for_more("server-c", 500);
@@ -75,11 +74,11 @@ fn one_port_serves_all_shims_of_a_node_and_survives_its_owner() {
     let numbered = Numbered::default();
     nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
     let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
-    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    let caller = caller.spawn(&nodes.edge.containerd).unwrap();
     numbered.wait_for_more("server-c", 20);
     let owner = "takes direct connections for the shims of this node";
     assert!(logs(&nodes.cloud).contains(owner));
-    let folder = nodes.cloud.containerd.ready().cwasi_state().join("link");
+    let folder = nodes.cloud.node.state().join("link");
     let files = || fs::read_dir(&folder).unwrap().count();
     let before = files();
     nodes.cloud.remove("first");
@@ -97,9 +96,9 @@ fn a_killed_remote_shim_leaves_its_call_unknown() {
     let nodes = nodes("shim");
     nodes.cloud.start(server(&nodes.cloud, "server-c"));
     let waiting = nodes.edge.guest("waiting", "probe").args(["call", "server", "!sleep 20000"]);
-    let waiting = waiting.spawn(nodes.edge.containerd).unwrap();
+    let waiting = waiting.spawn(&nodes.edge.containerd).unwrap();
     wait_for("the call to arrive", || logs(&nodes.cloud).contains("call accepted").then_some(()));
-    for process in descendants(nodes.cloud.containerd.guard_pid()) {
+    for process in nodes.cloud.processes() {
         if process.command.contains("cwasi-shim") {
             kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
         }
@@ -107,9 +106,7 @@ fn a_killed_remote_shim_leaves_its_call_unknown() {
     let ended = waiting.finish().unwrap();
     assert!(ended.stderr.contains("broken"), "{}", ended.stderr);
     nodes.cloud.remove("server-c");
-    for fifos in fs::read_dir(nodes.cloud.containerd.ready().fifos()).unwrap().flatten() {
-        fs::remove_dir_all(fifos.path()).unwrap();
-    }
+    nodes.cloud.node.remove_fifos();
     nodes.cloud.start(server(&nodes.cloud, "server-c2"));
     let again = nodes.edge.run(nodes.edge.guest("again", "probe").args(["call", "server", "x"]));
     assert_eq!(again.success().text(), "x");
@@ -156,7 +153,7 @@ fn nodes_that_list_each_other_need_no_redis() {
 /// Gives both nodes new certificates, with only their authority trusted.
 fn certify(nodes: &Nodes, authority: &Authority) {
     for (scene, name) in [(&nodes.edge, "edge"), (&nodes.cloud, "cloud")] {
-        let dir = scene.containerd.ready().dir.clone();
+        let dir = scene.node.path();
         fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
         authority.certify(name).write(&dir.join("node.pem"), &dir.join("node.key"), "");
     }
@@ -180,7 +177,7 @@ fn nodes_with_certificates_call_each_other_while_these_are_renewed() {
     let numbered = Numbered::default();
     nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
     let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
-    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    let caller = caller.spawn(&nodes.edge.containerd).unwrap();
     numbered.wait_for_more("server-c", 50);
     certify(&nodes, &authority);
     let renewed = || logs(&nodes.cloud).matches("direct connections prove link_cert").count() > 1;

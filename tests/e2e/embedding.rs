@@ -30,7 +30,7 @@ fn import_libraries(scene: &Scene) {
     for name in ["texts", "server"] {
         let _reference = scene.import_module(name, &std::fs::read(guest(name)).unwrap());
     }
-    let archive = scene.containerd.ready().dir.join("letters.tar");
+    let archive = scene.node.path().join("letters.tar");
     let start = Start { entrypoint: vec!["/letters.wasm".into()], ..Start::default() };
     write_module_image(&guest("letters"), MODULE_MEDIA_TYPES[0], LETTERS, &start, &archive)
         .unwrap();

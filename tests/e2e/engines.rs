@@ -3,13 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use cwasi_config::{DEFAULT_ENGINE, Engine};
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::paths::ContainerdVersion;
-use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, guests_dir, take_turn};
+use cwasi_testbed::scene::{Scene, guests_dir, unique};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
@@ -36,7 +36,7 @@ fn functions_of_two_engines_call_each_other() {
         let run = run.args(["call", &format!("on-{callee}"), "x"]);
         assert_eq!(scene.run(run).success().text(), "x", "{caller} calls {callee}");
     }
-    let processes = descendants(scene.containerd.guard_pid());
+    let processes = scene.processes();
     for engine in Engine::ALL {
         let zygote = format!("{} zygote", engine.sandbox_program());
         assert!(processes.iter().any(|process| process.command.contains(&zygote)), "{engine}");
@@ -81,9 +81,8 @@ fn only_functions_of_a_missing_engine_do_not_start() {
     for name in runtime.into_iter().chain(DEFAULT_ENGINE.programs()) {
         std::fs::copy(built.join(name), installed.path().join(name)).unwrap();
     }
-    let turn = take_turn();
     let containerd = Containerd::start(ContainerdVersion::V2, installed.path()).unwrap();
-    let scene = Scene::on(Box::leak(Box::new(containerd)), built, "engines-missing", Some(turn));
+    let scene = Scene::on(Arc::new(containerd), built, &unique("engines-missing"));
     let other = other_engine();
     let refused = scene.run(guest(&scene, "missing", "probe", other).args(["echo", "x"]));
     assert_ne!(refused.code, 0);

@@ -227,7 +227,7 @@ fn many_processes_at_once_and_in_a_row_leave_nothing() {
     const IN_A_ROW: usize = 25;
     let scene = scene("exec-many");
     sleeper(&scene, "c", &[]);
-    let state = scene.containerd.ready().cwasi_state();
+    let state = scene.node.state();
     let daemon = std::fs::read_to_string(format!("/proc/{}/stat", scene.pid("c"))).unwrap();
     let daemon = daemon.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().to_owned();
     let descriptors = || std::fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count();
@@ -257,7 +257,7 @@ fn init_and_other_processes_get_terminals() {
     let script =
         "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && ls -l /dev/console && /bin/busybox tty; exit 5";
     let run = scene.image(BUSYBOX, "t").args(["sh", "-c", script]).flag("--tty");
-    let outcome = output(on_terminal(&run.command(scene.containerd, false))).unwrap();
+    let outcome = output(on_terminal(&run.command(&scene.containerd, false))).unwrap();
     assert_eq!(outcome.code, 5, "{}", outcome.text());
     assert!(outcome.text().contains("/dev/pts/"), "{}", outcome.text());
     assert!(outcome.text().contains("/dev/console"), "{}", outcome.text());
@@ -323,7 +323,7 @@ fn a_terminal_carries_input_output_its_size_and_its_end() {
 fn a_function_has_no_terminal() {
     let scene = scene("exec-function");
     let run = scene.guest("c", "probe").args(["exit", "0"]).flag("--tty");
-    let outcome = output(on_terminal(&run.command(scene.containerd, false))).unwrap();
+    let outcome = output(on_terminal(&run.command(&scene.containerd, false))).unwrap();
     assert_ne!(outcome.code, 0);
     let words = "is the WebAssembly function";
     assert!(outcome.text().contains(words), "{}{}", outcome.text(), outcome.stderr);
@@ -332,7 +332,7 @@ fn a_function_has_no_terminal() {
 #[test]
 fn events_come_in_order() {
     let scene = scene("exec-events");
-    let events = scene.containerd.ready().dir.join("exec-events");
+    let events = scene.node.path().join("exec-events");
     let mut command = scene.containerd.ctr(&scene.namespace);
     command.arg("events").stdout(File::create(&events).unwrap());
     let _listener = Listener(command.spawn().unwrap());

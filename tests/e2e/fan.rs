@@ -106,7 +106,7 @@ fn a_killed_callee_ends_the_calls_that_are_out_to_it() {
     let server = secondary(&scene, "svc", "svc", "server", &[]);
     scene.start(server.annotation("cwasi.concurrency", "9").annotation("cwasi.queue", "0"));
     let run = scene.guest("f", "fan").args(["ends", "svc", "10", "!block"]);
-    let running = run.spawn(scene.containerd).unwrap();
+    let running = run.spawn(&scene.containerd).unwrap();
     let mut tries = 0;
     wait_for("every call to be out", || {
         tries += 1;
@@ -129,7 +129,7 @@ fn a_caller_that_computes_before_it_reads_holds_up_no_other() {
     let shapes = SHAPES.iter().flat_map(|(count, size)| [count.to_string(), size.to_string()]);
     let late = scene.guest("late", "fan").args(["late", "server", "/gate"]).args(shapes);
     let late = late.mount(gate.path(), "/gate", "rw").annotation("cwasi.timeout", "100s");
-    let mut late = late.spawn(scene.containerd).unwrap();
+    let mut late = late.spawn(&scene.containerd).unwrap();
     for (place, _) in SHAPES.iter().enumerate() {
         wait_for("the late caller's calls to be out", || {
             assert!(!late.has_ended(), "it waits for a file");

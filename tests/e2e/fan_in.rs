@@ -104,7 +104,7 @@ fn another_instance_is_warned_of() {
         scene.start(run.annotation("cwasi.fan-in", "2"));
     };
     let warned = || {
-        let groups = fs::read_dir(scene.containerd.ready().cwasi_state().join("g")).unwrap();
+        let groups = fs::read_dir(scene.node.state().join("g")).unwrap();
         let logs = groups.map(|group| group.unwrap().path().join("daemon.log"));
         let logs = logs.map(|log| fs::read_to_string(log).unwrap_or_default());
         logs.filter(|log| log.contains("do not meet") && log.contains("other=\"one\"")).count()

@@ -8,10 +8,10 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use cwasi_config::DEFAULT_ENGINE;
+use cwasi_testbed::paths;
 use cwasi_testbed::processes::{Process, descendants, ids_in_namespaces};
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, wait_for};
-use cwasi_testbed::{guard, paths};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -21,7 +21,7 @@ fn scene(name: &str) -> Scene {
 }
 
 fn processes(scene: &Scene, part: &str) -> Vec<Process> {
-    let mut all = descendants(scene.containerd.guard_pid());
+    let mut all = scene.processes();
     all.retain(|process| process.command.contains(part));
     all
 }
@@ -183,7 +183,7 @@ fn a_sandbox_holds_no_descriptor_of_its_host() {
     scene.start(run.mount(dir.path(), "/data", "rw"));
     let _served = call(&scene, "p", "server").success();
     // As links of descriptors show it.
-    let fixture = scene.containerd.ready().dir.canonicalize().unwrap();
+    let fixture = scene.node.path().canonicalize().unwrap();
     let init = scene.pid("server");
     let mut inside = descendants(init);
     inside.extend(cwasi_testbed::processes::read(init));
@@ -304,9 +304,7 @@ fn a_killed_shim_leaves_nothing_behind() {
     });
     scene.remove("server");
     // `ctr` removes its own FIFOs with the task, which is gone: with any runtime.
-    for fifos in std::fs::read_dir(scene.containerd.ready().fifos()).unwrap().flatten() {
-        std::fs::remove_dir_all(fifos.path()).unwrap();
-    }
+    scene.node.remove_fifos();
     // The name can be used again.
     scene.secondary("server", "server");
     let _served = call(&scene, "p", "server").success();
@@ -333,30 +331,14 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Other directories in the node's configuration; dropped, the fixture's own are back, which other tests use.
-struct Directories<'a>(&'a Path);
-
-impl<'a> Directories<'a> {
-    fn set(fixture: &'a Path, state: &Path, cache: &Path) -> Self {
-        let config = format!("state_dir = {state:?}\ncache_dir = {cache:?}\n");
-        std::fs::write(fixture.join("cwasi.toml"), config).unwrap();
-        Self(fixture)
-    }
-}
-
-impl Drop for Directories<'_> {
-    fn drop(&mut self) {
-        std::fs::write(self.0.join("cwasi.toml"), guard::cwasi_config(self.0)).unwrap();
-    }
-}
-
 #[test]
 fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     let scene = scene("disk");
-    let fixture = &scene.containerd.ready().dir;
+    let folder = scene.node.path();
     // Room for the module, not for its native code.
-    let disk = SmallDisk::mount(&fixture.join("cache"), "size=200k");
-    let _directories = Directories::set(fixture, &fixture.join("cwasi"), &fixture.join("cache"));
+    let cache = folder.join("cache");
+    let disk = SmallDisk::mount(&cache, "size=200k");
+    scene.node.write_config(&format!("cache_dir = {cache:?}"));
     let refused = scene.run(scene.guest("full", "probe").args(["args"]));
     assert_ne!(refused.code, 0);
     for part in ["bytes free", "cache_dir"] {
@@ -364,7 +346,7 @@ fn a_full_cache_disk_is_said_and_harms_nothing_that_is_compiled() {
     }
     disk.change("size=32m");
     let _ran = scene.run(scene.guest("room", "probe").args(["args"])).success();
-    std::fs::write(fixture.join("cache/filler"), vec![1; 33 << 20]).unwrap_err();
+    std::fs::write(cache.join("filler"), vec![1; 33 << 20]).unwrap_err();
     let _ran = scene.run(scene.guest("cached", "probe").args(["args"])).success();
 }
 
@@ -373,12 +355,13 @@ fn a_start_without_disk_space_leaves_nothing() {
     /// More files and directories than a container needs.
     const ENOUGH: u32 = 60;
     let scene = scene("room");
-    let fixture = &scene.containerd.ready().dir;
-    let disk = SmallDisk::mount(&fixture.join("small"), "nr_inodes=2");
-    let _directories = Directories::set(fixture, &fixture.join("small"), &paths::aot_cache());
+    let folder = scene.node.path();
+    let small = folder.join("small");
+    let disk = SmallDisk::mount(&small, "nr_inodes=2");
+    let config = format!("state_dir = {small:?}\ncache_dir = {:?}\n", paths::aot_cache());
+    std::fs::write(scene.node.config(), config).unwrap();
     let left = || {
-        let inside = ["g", "c", "f", "r"]
-            .map(|folder| std::fs::read_dir(fixture.join("small").join(folder)));
+        let inside = ["g", "c", "f", "r"].map(|folder| std::fs::read_dir(small.join(folder)));
         inside
             .into_iter()
             .flatten()

@@ -40,7 +40,7 @@ fn scene(name: &str) -> Scene {
     ] {
         rootfs.link(target, link).unwrap();
     }
-    let archive = scene.containerd.ready().dir.join(format!("{name}.tar"));
+    let archive = scene.node.path().join(format!("{name}.tar"));
     rootfs.write(IMAGE, &Start::default(), &archive).unwrap();
     scene.import(&archive);
     scene
@@ -119,7 +119,7 @@ fn no_devices_are_made_where_links_lead() {
             rootfs.link(target, link).unwrap();
         }
         let reference = format!("localhost/{name}:test");
-        let archive = scene.containerd.ready().dir.join(format!("{name}.tar"));
+        let archive = scene.node.path().join(format!("{name}.tar"));
         rootfs.write(&reference, &Start::default(), &archive).unwrap();
         scene.import(&archive);
         reference

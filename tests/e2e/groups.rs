@@ -56,7 +56,7 @@ fn a_caller_prefers_its_pod_while_its_callee_lives() {
     server("old", "old-pod");
     server("new", "new-pod");
     let caller = scene.guest("caller", "probe").annotation(POD, "new-pod");
-    let caller = numbered.calling(caller, "server").spawn(scene.containerd);
+    let caller = numbered.calling(caller, "server").spawn(&scene.containerd);
     numbered.wait_for_more("new", 100);
     assert!(numbered.executed("old").is_empty(), "a call left its pod");
     scene.kill("new", "KILL");

@@ -32,7 +32,7 @@ impl Host {
 
     /// On the scene's node, with more of its configuration.
     fn at(scene: &Scene, kind: CallerKind, more: &str) -> Self {
-        let state_dir = scene.containerd.ready().cwasi_state();
+        let state_dir = scene.node.state();
         let body = format!("state_dir = {state_dir:?}\n{more}");
         let config = NodeConfig::load(Some(&body), None).unwrap();
         let identity = CallerIdentity { kind, ..CallerIdentity::in_namespace(&scene.namespace) };

@@ -63,7 +63,7 @@ fn each_container_answers_on_its_own_port_and_ends_with_it() {
         assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(id), "{response}");
     }
     // The shims count them as calls of the gateway.
-    let state = StateDir::new(&scene.containerd.ready().cwasi_state());
+    let state = StateDir::new(&scene.node.state());
     wait_for("the calls in the metrics", || {
         let edges = NodeMetrics::read(&state).edges;
         let (key, counts) = edges.iter().find(|(key, _)| key.namespace == scene.namespace)?;
@@ -103,7 +103,7 @@ fn http_heads_pass_through_the_port() {
 fn a_traced_request_to_the_port_has_a_span_of_each_side() {
     const CLIENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let scene = scene("http-port-trace");
-    let _settings = scene.settings("[traces]\nclients_decide = true");
+    scene.settings("[traces]\nclients_decide = true");
     let run = scene.guest("web", "server").annotation("cwasi.role", "secondary");
     let run = run.annotation("cwasi.function", "web");
     scene.start(run.annotation("cwasi.http", PORT));
@@ -132,7 +132,7 @@ fn a_traced_request_to_the_port_has_a_span_of_each_side() {
 
 /// The spans of the group of the only function.
 fn spans(scene: &Scene) -> Vec<RecordedSpan> {
-    let groups = fs::read_dir(scene.containerd.ready().cwasi_state().join("g")).unwrap();
+    let groups = fs::read_dir(scene.node.state().join("g")).unwrap();
     let files = groups.map(|group| group.unwrap().path().join("spans.jsonl"));
     let text: String = files.map(|file| fs::read_to_string(file).unwrap_or_default()).collect();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

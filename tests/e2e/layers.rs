@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use cwasi_testbed::image::{Layer, Start, write_layers};
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::{Scene, guests_dir};
 use oci_spec::image::MediaType;
@@ -59,7 +60,7 @@ fn server() -> Vec<u8> {
 /// Imports and unpacks an image of these layers, the lowest first.
 fn import(scene: &Scene, name: &str, layers: Vec<Layer>) -> String {
     let reference = format!("localhost/{name}:test");
-    let archive = scene.containerd.ready().dir.join(format!("{name}.tar"));
+    let archive = scene.node.path().join(format!("{name}.tar"));
     let start = Start { entrypoint: vec![MODULE.into()], ..Start::default() };
     write_layers(layers, &reference, &start, &archive).unwrap();
     let _imported = scene.ctr(["images", "import", archive.to_str().unwrap()]).success();
@@ -132,7 +133,7 @@ fn the_module_that_the_container_would_start_is_embedded() {
 
 #[test]
 fn content_that_changed_on_disk_is_not_embedded() {
-    let scene = Scene::new(SHIM, "layers-damaged");
+    let scene = Scene::alone(ContainerdVersion::V1_6, SHIM, "layers-damaged");
     let layer = gzip(&[File("app/m.wasm", &server())]);
     let digest = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&layer.bytes));
     let bytes = layer.bytes.clone();

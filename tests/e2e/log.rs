@@ -18,7 +18,7 @@ fn scene(name: &str) -> Scene {
 
 /// A stream of a container that `ctr run --detach` has left without a reader.
 fn fifo(scene: &Scene, name: &str) -> PathBuf {
-    let folders = std::fs::read_dir(scene.containerd.ready().fifos()).unwrap();
+    let folders = std::fs::read_dir(scene.node.fifos()).unwrap();
     let mut paths = folders.map(|folder| folder.unwrap().path().join(name));
     paths.find(|path| path.exists()).unwrap()
 }
@@ -172,7 +172,7 @@ fn log_uris_name_files_or_are_errors() {
         ("file:x", "names no file"),
     ] {
         let run = scene.guest("refused", "probe").args(["exit", "0"]).flag("--log-uri").flag(uri);
-        let outcome = run.detach(scene.containerd).unwrap();
+        let outcome = run.detach(&scene.containerd).unwrap();
         assert_ne!(outcome.code, 0, "{uri}");
         assert!(outcome.stderr.contains(words), "{uri}: {}", outcome.stderr);
         let _removed = scene.ctr(["container", "rm", "refused"]);
@@ -208,7 +208,7 @@ fn a_log_with_a_bound_keeps_its_end_in_order() {
             .for_each(|it| std::fs::remove_file(it.unwrap().path()).unwrap());
     }
     let run = scene.guest("refused", "probe").args(["exit", "0"]).flag("--log-uri");
-    let outcome = run.flag("file:///l?max-size=1").detach(scene.containerd).unwrap();
+    let outcome = run.flag("file:///l?max-size=1").detach(&scene.containerd).unwrap();
     assert!(outcome.code != 0 && outcome.stderr.contains("at least 65536"), "{}", outcome.stderr);
     let _removed = scene.ctr(["container", "rm", "refused"]);
 }

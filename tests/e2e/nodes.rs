@@ -9,7 +9,6 @@ use std::path::Path;
 
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::numbered::Numbered;
-use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
@@ -32,7 +31,7 @@ fn call(scene: &Scene, id: &str, target: &str, word: &str) -> Outcome {
 }
 
 fn kill_daemons(scene: &Scene) {
-    let below = descendants(scene.containerd.guard_pid());
+    let below = scene.processes();
     for process in below.iter().filter(|one| one.command.contains("cwasi-shim")) {
         kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
     }
@@ -40,7 +39,7 @@ fn kill_daemons(scene: &Scene) {
 
 /// What the group of a running container says about its calls so far: mode and calls.
 fn modes(scene: &Scene) -> BTreeMap<String, u64> {
-    let state = scene.containerd.ready().cwasi_state();
+    let state = scene.node.state();
     let mut modes = BTreeMap::new();
     for folder in ["g", "edges"] {
         for entry in fs::read_dir(state.join(folder)).into_iter().flatten().flatten() {
@@ -104,7 +103,7 @@ fn calls_prefer_a_callee_of_their_node() {
     let numbered = Numbered::default();
     nodes.cloud.start(numbered.noting("server-c", secondary(&nodes.cloud, "server-c", "server")));
     let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
-    let caller = caller.spawn(nodes.edge.containerd).unwrap();
+    let caller = caller.spawn(&nodes.edge.containerd).unwrap();
     numbered.wait_for_more("server-c", 20);
     nodes.edge.start(numbered.noting("server-e", secondary(&nodes.edge, "server-e", "server")));
     numbered.wait_for_more("server-e", 20);
@@ -125,8 +124,8 @@ fn a_killed_remote_shim_leaves_its_call_unknown() {
     let nodes = nodes("shim");
     nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
     let waiting = nodes.edge.guest("waiting", "probe").args(["call", "server", "!sleep 20000"]);
-    let waiting = waiting.spawn(nodes.edge.containerd).unwrap();
-    let log = nodes.cloud.containerd.ready().cwasi_state();
+    let waiting = waiting.spawn(&nodes.edge.containerd).unwrap();
+    let log = nodes.cloud.node.state();
     wait_for("the call to arrive", || {
         let logs = fs::read_dir(log.join("g")).unwrap().flatten();
         let mut texts =
@@ -141,9 +140,7 @@ fn a_killed_remote_shim_leaves_its_call_unknown() {
     assert!([3, 10].contains(&nobody.code), "{} {}", nobody.code, nobody.stderr);
     nodes.cloud.remove("server-c");
     // `ctr` removes its own FIFOs with the task, which is gone: with any runtime.
-    for fifos in fs::read_dir(nodes.cloud.containerd.ready().fifos()).unwrap().flatten() {
-        fs::remove_dir_all(fifos.path()).unwrap();
-    }
+    nodes.cloud.node.remove_fifos();
     nodes.cloud.start(secondary(&nodes.cloud, "server-c2", "server"));
     assert_eq!(call(&nodes.edge, "again", "server", "x").success().text(), "x");
 }
@@ -189,12 +186,12 @@ fn the_password_of_redis_is_nowhere_to_be_read() {
     nodes.cloud.start(secondary(&nodes.cloud, "server-c", "server"));
     let said = nodes.cloud.run(nodes.cloud.guest("env", "probe").args(["env"])).success();
     assert!(!said.text().contains("secret-of-the-nodes"));
-    for process in descendants(nodes.cloud.containerd.guard_pid()) {
+    for process in nodes.cloud.processes() {
         let environment = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&environment).contains("secret-of-the-nodes"));
         assert!(!process.command.contains("secret-of-the-nodes"), "{process:?}");
     }
-    let state = nodes.cloud.containerd.ready().cwasi_state();
+    let state = nodes.cloud.node.state();
     for group in fs::read_dir(state.join("g")).unwrap().flatten() {
         let log = fs::read_to_string(group.path().join("daemon.log")).unwrap();
         assert!(log.contains("connected to Redis"), "{log}");

@@ -49,7 +49,7 @@ fn pause_until_end(scene: &Scene, id: &str, mut caller: Running, paused: &Atomic
 fn a_primary_that_sleeps_goes_on_sleeping() {
     let (scene, paused) = (scene("pause-primary"), AtomicU32::new(0));
     let run = scene.guest("p", "probe").args(["say-then", "begun", "sleep", "6000"]);
-    let primary = run.spawn(scene.containerd).unwrap();
+    let primary = run.spawn(&scene.containerd).unwrap();
     let outcome = pause_until_end(&scene, "p", primary, &paused).success();
     assert_eq!(outcome.text(), "begun\n", "{}", outcome.stderr);
     assert!(paused.into_inner() >= PAUSES_MIN);
@@ -61,7 +61,7 @@ fn a_callee_that_sleeps_answers() {
     scene.secondary("server", "server");
     let payload = format!("!sleep {WAIT_MS}");
     let run = scene.guest("p", "probe").args(["calls", "server", &payload]);
-    let caller = run.spawn(scene.containerd).unwrap();
+    let caller = run.spawn(&scene.containerd).unwrap();
     let outcome = pause_until_end(&scene, "server", caller, &paused).success();
     assert!(outcome.text().starts_with("ok: "), "{}{}", outcome.text(), outcome.stderr);
     assert!(paused.into_inner() >= PAUSES_MIN);
@@ -73,7 +73,7 @@ fn a_caller_that_waits_for_several_calls_gets_all_answers() {
     let actor = scene.guest("actor", "actor").args(["nap", WAIT_MS]);
     scene.start(actor.annotation("cwasi.role", "secondary"));
     let run = scene.guest("p", "fan").args(["answers", "actor", "3"]);
-    let caller = run.spawn(scene.containerd).unwrap();
+    let caller = run.spawn(&scene.containerd).unwrap();
     let outcome = pause_until_end(&scene, "p", caller, &paused);
     let _answered = outcome.success();
     assert!(paused.into_inner() >= PAUSES_MIN);
@@ -88,7 +88,7 @@ fn a_function_that_waits_in_a_socket_reads_on() {
     let run = scene.guest("p", "net").args([&order]).flag("--net-host");
     let allowed = listener.local_addr().unwrap().to_string();
     let run = run.annotation("cwasi.network", &allowed).annotation("cwasi.timeout", "60s");
-    let client = run.spawn(scene.containerd).unwrap();
+    let client = run.spawn(&scene.containerd).unwrap();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut stream = listener.accept().unwrap().0;

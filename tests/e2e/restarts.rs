@@ -4,20 +4,21 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use cwasi_config::DEFAULT_ENGINE;
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::processes::{descendants, read};
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, take_turn, wait_for};
+use cwasi_testbed::scene::{Scene, unique, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
 fn scene(version: ContainerdVersion, name: &str) -> Scene {
-    Scene::open(version, SHIM, &format!("{name}-{}", std::process::id()))
+    Scene::alone(version, SHIM, name)
 }
 
 /// A secondary that is its own function.
@@ -30,7 +31,7 @@ fn server(scene: &Scene, id: &str) -> Run {
 fn containerd_is_away(version: ContainerdVersion) {
     const CALLS: usize = 50;
     let scene = scene(version, "away");
-    let log = scene.containerd.ready().dir.join("away.log");
+    let log = scene.node.path().join("away.log");
     let uri = format!("file://{}", log.display());
     let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
     for id in ["naps", "ends", "stays"] {
@@ -99,10 +100,8 @@ fn everything_is_killed(version: ContainerdVersion) {
         assert_ne!(scene.status(id).as_deref(), Some("RUNNING"), "{id}");
         scene.remove(id);
     }
-    for fifos in std::fs::read_dir(scene.containerd.ready().fifos()).unwrap().flatten() {
-        // Those of `ctr run --detach`: `ctr` removes them with the task, which is gone.
-        std::fs::remove_dir_all(fifos.path()).unwrap();
-    }
+    // Those of `ctr run --detach`: `ctr` removes them with the task, which is gone.
+    scene.node.remove_fifos();
     for id in ["one", "alone"] {
         scene.start(server(&scene, id).annotation("cwasi.workflow", "w"));
         let call = scene.guest("caller", "probe").args(["call", id, "x"]);
@@ -146,9 +145,8 @@ fn functions_outlive_an_upgrade() {
         }
     };
     install_all();
-    let turn = take_turn();
     let containerd = Containerd::start(ContainerdVersion::V2, installed.path()).unwrap();
-    let scene = Scene::on(Box::leak(Box::new(containerd)), built, "upgrade", Some(turn));
+    let scene = Scene::on(Arc::new(containerd), built, &unique("upgrade"));
     let start =
         |id: &str, workflow: &str| server(&scene, id).annotation("cwasi.workflow", workflow);
     let call = |id: &str, workflow: &str, target: &str| {
@@ -160,7 +158,7 @@ fn functions_outlive_an_upgrade() {
     install(Path::new("/bin/false"), installed.path(), sandbox);
     let init = scene.pid("old");
     let inside: Vec<i32> = descendants(init).iter().map(|process| process.pid).collect();
-    for process in descendants(scene.containerd.guard_pid()) {
+    for process in scene.processes() {
         let is_sandbox = process.command.contains(&format!("{sandbox} zygote"));
         if is_sandbox && process.pid != init && !inside.contains(&process.pid) {
             kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();

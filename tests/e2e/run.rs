@@ -2,7 +2,7 @@
 //! with the check that nothing is left ([`cwasi_testbed::scene`]).
 
 use cwasi_config::Engine;
-use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, wait_for};
+use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, unique, wait_for};
 
 fn scene(name: &str) -> Scene {
     Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
@@ -89,7 +89,7 @@ fn signals_end_a_primary_with_128_and_their_number() {
 #[test]
 fn an_attached_run_ends_when_its_task_is_killed() {
     let scene = scene("attached");
-    let running = scene.guest("c", "probe").args(["loop"]).spawn(scene.containerd).unwrap();
+    let running = scene.guest("c", "probe").args(["loop"]).spawn(&scene.containerd).unwrap();
     wait_for("c to run", || (scene.status("c").as_deref() == Some("RUNNING")).then_some(()));
     scene.kill("c", "KILL");
     assert_eq!(running.finish().unwrap().code, 137);
@@ -123,7 +123,7 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
 #[test]
 fn each_worker_that_memory_kills_is_an_event() {
     let scene = scene("oom-events");
-    let events = scene.containerd.ready().dir.join("oom-events");
+    let events = scene.node.path().join("oom-events");
     let mut command = scene.containerd.ctr(&scene.namespace);
     command.arg("events").stdout(std::fs::File::create(&events).unwrap());
     let mut listener = Listener(command.spawn().unwrap());
@@ -244,7 +244,7 @@ fn a_module_that_is_not_there_is_an_error_in_words() {
 #[test]
 fn names_of_63_characters_work_everywhere() {
     let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
-    let namespace = format!("{:n<63}", format!("long{}-", std::process::id()));
+    let namespace = format!("{:n<63}", unique("long") + "-");
     let scene = Scene::open(cwasi_testbed::paths::ContainerdVersion::V1_6, shim, &namespace);
     let callee = "s".repeat(63);
     scene.secondary(&callee, "server");

@@ -90,7 +90,7 @@ impl Fixture {
 
     /// Starts a function that has to be refused; what the user reads.
     fn refused(&self, triggers: &str) -> String {
-        let outcome = self.function(triggers).detach(self.scene.containerd).unwrap();
+        let outcome = self.function(triggers).detach(&self.scene.containerd).unwrap();
         assert_ne!(outcome.code, 0, "{}", outcome.text());
         // A start that failed ends the task that was created for it.
         wait_for("the task's end", || {
@@ -105,7 +105,7 @@ impl Fixture {
 #[test]
 fn an_entry_and_a_message_run_a_function_once() {
     let fixture = Fixture::new("trigger");
-    let _settings = fixture.scene.settings(&fixture.url());
+    fixture.scene.settings(&fixture.url());
     let (stream, channel) = (fixture.name("orders"), fixture.name("alarms"));
     let triggers = format!("redis-stream:{stream},redis-channel:{channel}");
     fixture.scene.start(fixture.function(&triggers));
@@ -124,7 +124,7 @@ fn an_entry_and_a_message_run_a_function_once() {
 #[test]
 fn entries_of_a_killed_instance_are_handled_by_the_next() {
     let fixture = Fixture::new("trigger-kill");
-    let _settings = fixture.scene.settings(&fixture.url());
+    fixture.scene.settings(&fixture.url());
     let stream = fixture.name("orders");
     let function = || fixture.function(&format!("redis-stream:{stream}"));
     fixture.scene.start(function());
@@ -144,7 +144,7 @@ fn entries_of_a_killed_instance_are_handled_by_the_next() {
 #[test]
 fn an_entry_that_always_fails_is_given_up() {
     let fixture = Fixture::new("trigger-fail");
-    let _settings = fixture.scene.settings(&fixture.url());
+    fixture.scene.settings(&fixture.url());
     let stream = fixture.name("orders");
     fixture.scene.start(fixture.function(&format!("redis-stream:{stream}")));
     fixture.add(&stream, "!fail no such order");
@@ -171,7 +171,7 @@ fn triggers_that_a_node_does_not_have_are_refused() {
     let namespace = &fixture.scene.namespace;
     let entry = format!("[triggers] redis = [\"{namespace}/{foreign}\"]");
     {
-        let _settings = fixture.scene.settings(&fixture.url());
+        fixture.scene.settings(&fixture.url());
         let refused = fixture.refused(&format!("redis-stream:{foreign}"));
         assert!(refused.contains(&format!("begin with `{namespace}:`")), "{refused}");
         assert!(refused.contains(&entry), "{refused}");
@@ -182,7 +182,7 @@ fn triggers_that_a_node_does_not_have_are_refused() {
         assert!(text.contains("WRONGTYPE"), "{text}");
     }
     let allowed = format!("{}\n[triggers]\nredis = [\"{namespace}/{foreign}\"]", fixture.url());
-    let _settings = fixture.scene.settings(&allowed);
+    fixture.scene.settings(&allowed);
     fixture.scene.start(fixture.function(&format!("redis-stream:{foreign}")));
     fixture.add(foreign, "!record 1");
     fixture.wait_ran(&["1"]);
@@ -193,12 +193,12 @@ fn triggers_that_a_node_does_not_have_are_refused() {
 #[test]
 fn triggers_are_counted() {
     let fixture = Fixture::new("trigger-count");
-    let _settings = fixture.scene.settings(&format!("{}\n[traces]\nsample = 1.0", fixture.url()));
+    fixture.scene.settings(&format!("{}\n[traces]\nsample = 1.0", fixture.url()));
     let stream = fixture.name("orders");
     fixture.scene.start(fixture.function(&format!("redis-stream:{stream}")));
     fixture.add(&stream, "!record 1");
     fixture.wait_ran(&["1"]);
-    let groups = fixture.scene.containerd.ready().cwasi_state().join("g");
+    let groups = fixture.scene.node.state().join("g");
     let caller = format!("redis-stream:{stream}");
     let mentions = |file: &str| {
         let entries = fs::read_dir(&groups).into_iter().flatten().flatten();

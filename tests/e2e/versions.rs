@@ -7,12 +7,12 @@
 use cwasi_testbed::containerd_config::RUNTIME;
 use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::paths::ContainerdVersion;
-use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir};
+use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir, unique};
 
 const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 
 fn scene(version: ContainerdVersion, name: &str) -> Scene {
-    Scene::open(version, SHIM, &format!("{name}-{}", std::process::id()))
+    Scene::open(version, SHIM, &unique(name))
 }
 
 fn smoke(version: ContainerdVersion) {
@@ -93,7 +93,7 @@ fn module_layer(version: ContainerdVersion) {
     let start = Start { entrypoint: vec!["probe.wasm".into()], ..Start::default() };
     for (index, media_type) in MODULE_MEDIA_TYPES.into_iter().enumerate() {
         let reference = format!("localhost/layer{index}:test");
-        let archive = scene.containerd.ready().dir.join(format!("layer{index}.tar"));
+        let archive = scene.node.path().join(format!("layer{index}.tar"));
         write_module_image(&module, media_type, &reference, &start, &archive).unwrap();
         let archive = archive.to_str().unwrap();
         let _imported = scene.ctr(["images", "import", "--all-platforms", archive]).success();

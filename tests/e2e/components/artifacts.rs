@@ -6,10 +6,10 @@ use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
 use cwasi_testbed::paths::{ContainerdVersion, component_guest};
 use cwasi_testbed::registry::{Registry, Setup};
 use cwasi_testbed::run::Outcome;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::scene::{Scene, unique};
 
-use crate::pods::{called, in_pod};
-use crate::{SHIM, call, serving};
+use super::pods::{called, in_pod};
+use super::{SHIM, call, serving};
 
 /// What containerd's client says about a configuration that is none of a container image.
 const UNKNOWN: &str = "unknown image config media type application/vnd.wasm.config.v0+json";
@@ -37,11 +37,11 @@ fn spin(scene: &Scene, reference: &str, components: &[&str]) {
 /// `ctr run` of the artifact as a secondary.
 fn start(scene: &Scene, reference: &str, id: &str) -> Outcome {
     let run = serving(scene.image(reference, id).args(["/m.wasm"]), id);
-    run.detach(scene.containerd).unwrap()
+    run.detach(&scene.containerd).unwrap()
 }
 
 fn by_ctr(version: ContainerdVersion) {
-    let scene = Scene::open(version, SHIM, &format!("comp-oci-{}", std::process::id()));
+    let scene = Scene::open(version, SHIM, &unique("comp-oci"));
     // containerd's client refuses the configuration before the runtime is asked.
     wkg(&scene, "localhost/server:wkg");
     let refused = start(&scene, "localhost/server:wkg", "wkg");

@@ -7,14 +7,14 @@ use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::Scene;
 
-use crate::{LARGE, SHIM, SIZES, call, comes_back, component, probe, secondary, serving};
+use super::{LARGE, SHIM, SIZES, call, comes_back, component, probe, secondary, serving};
 
 fn scene(name: &str) -> Scene {
     Scene::new(SHIM, name)
 }
 
 fn folder_of(scene: &Scene) -> &Path {
-    &scene.containerd.ready().dir
+    scene.node.path()
 }
 
 #[test]

@@ -9,9 +9,9 @@ use cwasi_testbed::netns::Netns;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::scene::{Scene, unique, wait_for};
 
-use crate::{LARGE, SHIM, call, comes_back, component, probe, secondary};
+use super::{LARGE, SHIM, call, comes_back, component, probe, secondary};
 
 fn scene(name: &str) -> Scene {
     Scene::new(SHIM, name)
@@ -20,7 +20,7 @@ fn scene(name: &str) -> Scene {
 #[test]
 fn a_component_runs_as_any_user_and_under_the_default_seccomp_profile() {
     // `ctr run` of containerd 1.6 sets no user.
-    let namespace = format!("comp-user-{}", std::process::id());
+    let namespace = unique("comp-user");
     let scene = Scene::open(ContainerdVersion::V2, SHIM, &namespace);
     for (id, flags) in [
         ("user", &["--user", "1000:1001"][..]),
@@ -85,14 +85,13 @@ fn reaches_allowed_destinations_only(scene: &Scene, guest: &str) {
 #[test]
 fn a_component_needs_no_annotation_on_a_node_of_another_engine() {
     let scene = scene("comp-engine");
-    let _restored = scene.settings("");
-    let file = scene.containerd.ready().dir.join("cwasi.toml");
+    let file = scene.node.config();
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("\"wasmtime\"", "\"wasmedge\"")).unwrap();
     scene.start(secondary(&scene, "svc", "server"));
     scene.secondary("core", "server");
     assert_eq!(call(&scene, "p", "svc", "!call core hello"), "hello");
-    let processes = descendants(scene.containerd.guard_pid());
+    let processes = scene.processes();
     for engine in Engine::ALL {
         let zygote = format!("{} zygote", engine.sandbox_program());
         assert!(processes.iter().any(|process| process.command.contains(&zygote)), "{engine}");
@@ -116,7 +115,7 @@ fn calls_wait_for_a_paused_component() {
     scene.start(secondary(&scene, "svc", "server"));
     let _paused = scene.ctr(["task", "pause", "svc"]).success();
     let waiting = scene.guest("p", "probe").args(["calls", "svc", "!sleep 100", "x"]);
-    let mut waiting = waiting.spawn(scene.containerd).unwrap();
+    let mut waiting = waiting.spawn(&scene.containerd).unwrap();
     wait_for("the caller", || scene.status("p").map(drop));
     assert!(!waiting.has_ended());
     for _ in 0..5 {
@@ -164,7 +163,7 @@ fn many_callers_share_the_workers_of_a_component() {
     let callers: Vec<_> = (0..4)
         .map(|index| {
             let run = scene.guest(&format!("p{index}"), "probe");
-            run.args(["repeat", "svc", "300", "x"]).spawn(scene.containerd).unwrap()
+            run.args(["repeat", "svc", "300", "x"]).spawn(&scene.containerd).unwrap()
         })
         .collect();
     for caller in callers {

@@ -4,7 +4,7 @@ use cwasi_abi::Errno;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-use crate::{SHIM, SIZES, image, secondary};
+use super::{SHIM, SIZES, image, secondary};
 
 /// A core module that embeds `inside`, an image's component or a deployed one.
 fn embedding(scene: &Scene, id: &str, wish: &str) -> Run {

@@ -5,7 +5,7 @@ use cwasi_testbed::edges::Edge;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, guests_dir};
 
-use crate::{LARGE, SHIM, SIZES, call, comes_back, component, image, probe, secondary};
+use super::{LARGE, SHIM, SIZES, call, comes_back, component, image, probe, secondary};
 
 /// What embeds `wish` and calls by no other mode.
 fn embedding(run: Run, wish: &str) -> Run {
@@ -98,7 +98,7 @@ fn a_component_embeds_what_the_deployment_trusts() {
     let pinned = format!("inside={image}@sha256:{}", "0".repeat(64));
     let refused = command(&scene, "pinned", &pinned, "!call inside x").success().text();
     assert!(refused.contains("may not be embedded") && refused.contains("sha256:000"), "{refused}");
-    let serves = format!("inside={}", crate::image(&scene, "http"));
+    let serves = format!("inside={}", super::image(&scene, "http"));
     let refused = command(&scene, "serves", &serves, "!call inside x").success().text();
     assert!(refused.contains("what serves HTTP runs in a process"), "{refused}");
     // Deployed, and not asked: it is embedded.

@@ -7,7 +7,7 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{SHIM, call, image, probe, secondary};
+use super::{SHIM, call, image, probe, secondary};
 
 fn scene(name: &str) -> Scene {
     Scene::new(SHIM, name)
@@ -59,7 +59,7 @@ fn each_end_of_a_core_module_reaches_a_component_with_its_reason() {
 /// A call that keeps the only worker of `svc` busy, once it does.
 fn busy(scene: &Scene, worker: i32) -> Running {
     let run = scene.guest("busy", "probe").args(["calls", "svc", "!loop", "after"]);
-    let running = run.spawn(scene.containerd).unwrap();
+    let running = run.spawn(&scene.containerd).unwrap();
     wait_for("the worker to be busy", || (processor_ticks(worker) > 5).then_some(()));
     running
 }

@@ -12,7 +12,7 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use nix::sched::{CloneFlags, setns};
 
-use crate::{SHIM, call, secondary};
+use super::{SHIM, call, secondary};
 
 const PORT: u16 = 8080;
 /// Above what is copied into a frame, and above what the guest writes at a time.

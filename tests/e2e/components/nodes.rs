@@ -4,7 +4,7 @@ use cwasi_abi::Errno;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::scene::wait_for;
 
-use crate::{LARGE, SHIM, SIZES, call, comes_back, probe, secondary, serving};
+use super::{LARGE, SHIM, SIZES, call, comes_back, probe, secondary, serving};
 
 #[test]
 fn a_core_module_calls_components_on_the_other_node() {

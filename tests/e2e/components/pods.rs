@@ -3,17 +3,17 @@
 use cwasi_testbed::cri::{Cri, Pod};
 use cwasi_testbed::leaks;
 use cwasi_testbed::paths::ContainerdVersion;
-use cwasi_testbed::scene::{GUESTS, Scene};
+use cwasi_testbed::scene::{GUESTS, Scene, unique};
 
-use crate::{SHIM, image};
+use super::{SHIM, image};
 
 /// Of the component whose memory is limited.
 const LIMIT: i64 = 64 << 20;
 
 /// Starts a pod for `run` and removes it.
 pub fn in_pod(scene: &Scene, cri: &Cri, annotations: &[(&str, &str)], run: impl FnOnce(&Pod<'_>)) {
-    let parent = format!("cwasi-cri-{}", std::process::id());
-    let logs = scene.containerd.ready().dir.join("pods");
+    let parent = unique("cwasi-cri");
+    let logs = scene.node.path().join("pods");
     let pod = cri.run_pod(annotations, &format!("/{parent}"), logs);
     run(&pod);
     pod.remove();

@@ -3,11 +3,11 @@
 use cwasi_abi::Errno;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::scene::{Scene, unique};
 use hyper::Method;
 
-use crate::http::{BODY, ask};
-use crate::{SHIM, SIZES, call, comes_back, component, probe, secondary};
+use super::http::{BODY, ask};
+use super::{SHIM, SIZES, call, comes_back, component, probe, secondary};
 
 #[test]
 fn a_command_is_a_primary_and_a_secondary_and_calls() {
@@ -99,7 +99,7 @@ fn a_handler_answers_http_on_its_port_and_calls_by_name() {
 #[test]
 fn it_runs_as_any_user_and_under_the_default_seccomp_profile() {
     // `ctr run` of containerd 1.6 sets no user.
-    let namespace = format!("wasi3-user-{}", std::process::id());
+    let namespace = unique("wasi3-user");
     let scene = Scene::open(ContainerdVersion::V2, SHIM, &namespace);
     let flags = ["--user", "1000:1001", "--seccomp", "--read-only"];
     let with = |run| flags.iter().fold(run, |run: Run, flag| run.flag(*flag));

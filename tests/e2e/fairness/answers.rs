@@ -1,8 +1,8 @@
 //! Memory of answers that nobody reads, beside another caller of the same function and another tenant.
 
-use crate::late_caller::LateCaller;
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::late_caller::LateCaller;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// Answers of a caller that reads none: four times what the function's container may hold.
 const CALLS: usize = 1_000;

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use cwasi_config::DEFAULT_ENGINE;
 
-use crate::cache_of_its_own::Cache;
-use crate::neighbour::Neighbour;
+use super::cache_of_its_own::Cache;
+use super::neighbour::Neighbour;
 
 const BOUND: u64 = 4 << 20;
 /// Functions of one of the flood's modules.
@@ -31,7 +31,7 @@ fn large(number: u32) -> Vec<u8> {
 
 #[test]
 fn a_full_cache_keeps_its_bound_and_the_neighbours_functions_start() {
-    let flooded = crate::scene("fair-cache");
+    let flooded = super::scene("fair-cache");
     let cache = Cache::new(&flooded, DEFAULT_ENGINE, &format!("cache_max = {BOUND}"));
     let neighbour = Neighbour::beside(&flooded);
     neighbour.calls(3);

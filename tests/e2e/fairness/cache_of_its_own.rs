@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use cwasi_config::Engine;
 use cwasi_testbed::scene::Scene;
 
-/// The cache, until it is dropped.
 pub struct Cache {
-    fixture: PathBuf,
     folder: PathBuf,
     engine: Engine,
 }
@@ -17,14 +15,10 @@ pub struct Cache {
 impl Cache {
     /// Groups that start from now on have this engine, this cache and these settings of `[compile]`.
     pub fn new(scene: &Scene, engine: Engine, settings: &str) -> Self {
-        let fixture = scene.containerd.ready().dir.clone();
-        let folder = fixture.join("fair-cache").join(&scene.namespace);
-        let config = format!(
-            "engine = \"{engine}\"\nstate_dir = {:?}\ncache_dir = {folder:?}\n[compile]\n{settings}\n",
-            fixture.join("cwasi")
-        );
-        fs::write(fixture.join("cwasi.toml"), config).unwrap();
-        Self { fixture, folder, engine }
+        let folder = scene.node.path().join("fair-cache");
+        let lines = format!("engine = \"{engine}\"\ncache_dir = {folder:?}\n[compile]\n{settings}");
+        scene.node.write_config(&lines);
+        Self { folder, engine }
     }
 
     /// Compiled modules, with the length of each.
@@ -45,14 +39,6 @@ impl Cache {
         let is_ticket =
             |file: &DirEntry| file.file_name().as_encoded_bytes().starts_with(b"ticket-");
         files(self.folder.join("aot/queue")).filter(is_ticket).count()
-    }
-}
-
-impl Drop for Cache {
-    fn drop(&mut self) {
-        let config = cwasi_testbed::guard::cwasi_config(&self.fixture);
-        fs::write(self.fixture.join("cwasi.toml"), config).unwrap();
-        let _none = fs::remove_dir_all(&self.folder);
     }
 }
 

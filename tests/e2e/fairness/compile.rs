@@ -2,10 +2,10 @@
 
 use cwasi_config::Engine;
 use cwasi_testbed::run::Running;
-use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::scene::wait_for;
 use cwasi_testbed::slow_module::slow_module;
 
-use crate::cache_of_its_own::Cache;
+use super::cache_of_its_own::Cache;
 
 /// Slow modules that wait at the same time.
 const FLOOD: u32 = 5;
@@ -24,10 +24,9 @@ fn small() -> Vec<u8> {
 
 #[test]
 fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
-    let flooded = crate::scene("fair-compile");
-    let programs = std::path::Path::new(crate::SHIM).parent().unwrap();
+    let flooded = super::scene("fair-compile");
     let namespace = format!("{}-neighbour", flooded.namespace);
-    let neighbour = Scene::on(flooded.containerd, programs, &namespace, None);
+    let neighbour = flooded.beside(super::SHIM, &namespace);
     let cache = Cache::new(
         &flooded,
         Engine::Wasmedge,
@@ -38,7 +37,7 @@ fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
         .map(|number| {
             let name = format!("fair-slow-{number}");
             let image = flooded.import_module(&name, &slow_module(FUNCTIONS + number));
-            flooded.image(&image, &name).spawn(flooded.containerd).unwrap()
+            flooded.image(&image, &name).spawn(&flooded.containerd).unwrap()
         })
         .collect();
     wait_for("the flood to wait", || (cache.tickets() > BEFORE_NEIGHBOUR).then_some(()));

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, TcpStream};
 
 use cwasi_testbed::port::free_port;
 
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// More than the connections that one function's port serves (512), less than twice as many.
 const IDLE: usize = 600;

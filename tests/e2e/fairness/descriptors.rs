@@ -1,9 +1,9 @@
 //! Descriptors on their way between processes, which the kernel counts for each user: unread answers hold them, beside
 //! another tenant whose functions have the same user.
 
-use crate::late_caller::LateCaller;
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::late_caller::LateCaller;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// Callers that read no answers. Theirs are more descriptors than containerd's default limit, 1,024.
 const CALLERS: usize = 12;

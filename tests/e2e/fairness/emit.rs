@@ -2,8 +2,8 @@
 
 use cwasi_testbed::redis::{Redis, RedisVersion};
 
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// Messages of a run, and their bytes: far more than Redis has.
 const MESSAGES: u32 = 400;
@@ -17,8 +17,7 @@ fn undeliverable_messages_leave_redis_to_others() {
     redis.cli(&["CONFIG", "SET", "maxmemory", MEMORY]);
     let scene = scene("fair-emit");
     let messages = "[messages]\nwaiting_max = \"4MiB\"";
-    let _settings =
-        scene.settings(&format!("redis_url = {:?}\nlink = \"redis\"\n{messages}", redis.url()));
+    scene.settings(&format!("redis_url = {:?}\nlink = \"redis\"\n{messages}", redis.url()));
     let neighbour = Neighbour::beside(&scene);
     let args = ["emit-sized", "nobody", &MESSAGES.to_string(), &SIZE.to_string()];
     let outcome = scene.run(scene.guest("flood", "probe").args(args)).success();

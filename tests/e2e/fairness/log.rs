@@ -5,8 +5,8 @@ use std::path::Path;
 use cwasi_testbed::scene::wait_for;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// Bounds of the flooding function's log.
 const MAX: u64 = 1 << 20;

@@ -22,9 +22,8 @@ impl Neighbour {
 
     /// The same with more annotations of its function.
     pub fn with(flooded: &Scene, more: impl FnOnce(Run) -> Run) -> Self {
-        let programs = std::path::Path::new(crate::SHIM).parent().unwrap();
         let namespace = format!("{}-neighbour", flooded.namespace);
-        let scene = Scene::on(flooded.containerd, programs, &namespace, None);
+        let scene = flooded.beside(super::SHIM, &namespace);
         let run = scene.guest("svc", "server");
         let run = run.annotation("cwasi.role", "secondary").annotation("cwasi.function", "svc");
         scene.start(more(run));
@@ -33,13 +32,13 @@ impl Neighbour {
 
     /// A new primary starts, makes `count` calls, and ends. All of them are answered, or the test fails.
     pub fn calls(&self, count: u32) {
-        let outcome = self.run(count).output(self.scene.containerd).unwrap();
+        let outcome = self.run(count).output(&self.scene.containerd).unwrap();
         Self::assert_answered(count, outcome);
     }
 
     /// The same in the background; [`Self::assert_answered`] takes its outcome.
     pub fn calls_in_background(&self, count: u32) -> Running {
-        self.run(count).spawn(self.scene.containerd).unwrap()
+        self.run(count).spawn(&self.scene.containerd).unwrap()
     }
 
     /// The same with payloads and answers that travel as descriptors.

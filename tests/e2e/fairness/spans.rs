@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use cwasi_testbed::scene::wait_for;
 
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// Spans of the flood: more than its two files hold.
 const CALLS: u32 = 30_000;
@@ -30,8 +30,8 @@ fn of(state: &Path, namespace: &str) -> Vec<PathBuf> {
 #[test]
 fn recorded_calls_take_their_groups_files_and_no_more() {
     let scene = scene("fair-spans");
-    let state = scene.containerd.ready().cwasi_state();
-    let _settings = scene.settings("[traces]\nsample = 1.0");
+    let state = scene.node.state();
+    scene.settings("[traces]\nsample = 1.0");
     let neighbour = Neighbour::beside(&scene);
     neighbour.calls(3);
     let run = scene.guest("server", "server").annotation("cwasi.role", "secondary");
@@ -43,7 +43,7 @@ fn recorded_calls_take_their_groups_files_and_no_more() {
     wait_for("the neighbour's spans", || {
         (!of(&state, neighbour.namespace()).is_empty()).then_some(())
     });
-    let server = scene.containerd.ready().cwasi_state().join("g");
+    let server = scene.node.state().join("g");
     for group in fs::read_dir(server).unwrap().flatten() {
         let files = fs::read_dir(group.path()).unwrap().flatten();
         let spans = files.filter(|it| it.file_name().to_string_lossy().starts_with("spans"));

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use cwasi_testbed::scene::wait_for;
 
-use crate::neighbour::Neighbour;
-use crate::scene;
+use super::neighbour::Neighbour;
+use super::scene;
 
 /// Ended groups; the runtime keeps the edges and the spans of 64.
 const GROUPS: usize = 70;
@@ -28,8 +28,8 @@ fn size(folder: &Path) -> u64 {
 #[test]
 fn what_is_kept_of_ended_functions_is_bounded() {
     let scene = scene("fair-state");
-    let state = scene.containerd.ready().cwasi_state();
-    let _settings = scene.settings("[traces]\nsample = 1.0");
+    let state = scene.node.state();
+    scene.settings("[traces]\nsample = 1.0");
     let neighbour = Neighbour::beside(&scene);
     scene.secondary("server", "server");
     for number in 0..GROUPS {

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::{Outcome, Run, Running};
-use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
+use cwasi_testbed::scene::{Scene, guests_dir, unique, wait_for};
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -29,7 +29,7 @@ pub fn scene(name: &str) -> Scene {
 }
 
 pub fn scene_on(version: ContainerdVersion, name: &str) -> Scene {
-    Scene::open(version, SHIM, &format!("{name}-{}", std::process::id()))
+    Scene::open(version, SHIM, &unique(name))
 }
 
 /// Bytes of the guest `action`.
@@ -81,7 +81,7 @@ impl<'a> Action<'a> {
         let run = run.annotation("cwasi.role", "secondary").annotation("cwasi.http", "8080");
         let run =
             run.annotation("cwasi.protocol", "openwhisk").annotation("cwasi.allow", "gateway");
-        let mut running = run.spawn(scene.containerd).unwrap();
+        let mut running = run.spawn(&scene.containerd).unwrap();
         let is_running = wait_for("the action", || {
             let is_running = scene.status(id).is_some_and(|status| status == "RUNNING");
             (is_running || running.has_ended()).then_some(is_running)

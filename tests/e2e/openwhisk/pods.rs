@@ -6,16 +6,16 @@ use cwasi_testbed::cri::Cri;
 use cwasi_testbed::leaks;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::port::free_port;
-use cwasi_testbed::scene::{GUESTS, wait_for};
+use cwasi_testbed::scene::{GUESTS, unique, wait_for};
 use serde_json::json;
 
-use crate::fixture::{END, SHIM, base64, module, payload, post};
+use super::fixture::{END, SHIM, base64, module, payload, post};
 
 #[test]
 fn a_pod_of_the_template_is_an_action() {
     let (scene, cri) = Cri::scene(ContainerdVersion::V2, SHIM);
-    let parent = format!("cwasi-cri-{}", std::process::id());
-    let logs = scene.containerd.ready().dir.join("pods");
+    let parent = unique("cwasi-cri");
+    let logs = scene.node.path().join("pods");
     // The pod has the machine's network.
     let port = free_port(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let annotations = [

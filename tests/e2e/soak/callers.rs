@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cwasi_testbed::scene::wait_for;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Callers at a time; the first ones are in the workflow.
 const LANES: u64 = 4;

@@ -10,7 +10,7 @@ use cwasi_testbed::scene::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::fixture::{CALLEES, Fixture, Task};
+use super::fixture::{CALLEES, Fixture, Task};
 
 /// Between two faults, at most, in milliseconds.
 const PAUSE_MAX_MS: u64 = 400;

@@ -74,7 +74,7 @@ pub struct Task {
 impl Fixture {
     /// With the callees running.
     pub fn open(version: ContainerdVersion, seed: u64) -> Self {
-        let scene = Scene::open(version, SHIM, &format!("soak-{seed}-{}", std::process::id()));
+        let scene = Scene::alone(version, SHIM, &format!("soak-{seed}"));
         let notes = tempfile::Builder::new().prefix("cwasi-soak-").tempdir().unwrap();
         std::fs::create_dir(notes.path().join("executed")).unwrap();
         let http_port = free_port(Ipv4Addr::LOCALHOST.into());
@@ -129,7 +129,7 @@ impl Fixture {
 
     /// Runs `run` detached; false when it did not start, for example because containerd went away.
     pub fn started(&self, run: Run) -> Result<(), String> {
-        let outcome = run.detach(self.scene.containerd).map_err(|error| format!("{error:#}"))?;
+        let outcome = run.detach(&self.scene.containerd).map_err(|error| format!("{error:#}"))?;
         if outcome.code == 0 { Ok(()) } else { Err(outcome.stderr) }
     }
 
@@ -210,14 +210,11 @@ impl Fixture {
             self.remove(&task.id);
         }
         // `ctr` removes its own FIFOs with a task, not when the task went with its shim: with any runtime.
-        let fifos = self.scene.containerd.ready().fifos();
-        for fifo in std::fs::read_dir(fifos).unwrap().flatten() {
-            std::fs::remove_dir_all(fifo.path()).unwrap();
-        }
+        self.scene.node.remove_fifos();
         // containerd hides a bundle before it removes it. Killed in between, 1.6 never looks at it again: with any
         // runtime. A mount in it would be ours, and an error here.
-        let bundles = self.scene.containerd.ready().dir.join("state/io.containerd.runtime.v2.task");
-        let hidden = std::fs::read_dir(bundles.join(&self.scene.namespace)).into_iter().flatten();
+        let bundles = self.scene.containerd.ready().bundles(&self.scene.namespace);
+        let hidden = std::fs::read_dir(bundles).into_iter().flatten();
         for bundle in hidden.flatten() {
             if bundle.file_name().to_string_lossy().starts_with('.') {
                 std::fs::remove_dir_all(bundle.path()).unwrap();

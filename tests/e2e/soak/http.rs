@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cwasi_abi::Errno;
 
-use crate::fixture::Fixture;
+use super::fixture::Fixture;
 
 /// Name of its account.
 const ACCOUNT: &str = "http";

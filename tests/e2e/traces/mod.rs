@@ -30,7 +30,7 @@ fn secondary(scene: &Scene, container: &str, name: &str) -> Run {
 
 /// All spans of the scene's namespace on its node, in the order of their begins.
 fn spans(scene: &Scene) -> Vec<RecordedSpan> {
-    let state = scene.containerd.ready().cwasi_state();
+    let state = scene.node.state();
     let entries = |folder: &str| {
         let entries = fs::read_dir(state.join(folder)).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
@@ -217,7 +217,7 @@ fn tracestate_goes_with_the_trace_in_every_mode() {
 
 /// Configuration of the cloud, with this share of recorded traces, and the identity of a gateway there.
 fn of_cloud(nodes: &Nodes, sample: f64) -> (NodeConfig, CallerIdentity) {
-    let state_dir = nodes.cloud.containerd.ready().cwasi_state();
+    let state_dir = nodes.cloud.node.state();
     let body = format!("state_dir = {state_dir:?}\nredis_url = {:?}\n", nodes.redis_url());
     let body = format!("{body}[traces]\nsample = {sample:?}\n");
     let namespace = CallerIdentity::in_namespace(&nodes.cloud.namespace);

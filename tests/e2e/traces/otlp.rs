@@ -18,7 +18,7 @@ use super::{SHIM, secondary, wait_spans};
 
 /// Most bytes of a request to the receiver.
 const REQUEST_MAX: usize = 1 << 20;
-const CONFIG: &str = include_str!("../collector/collector.yaml");
+const CONFIG: &str = include_str!("../../collector/collector.yaml");
 
 /// Answers requests of one connection after the other, and passes their bodies on. The first one is told to come back.
 fn receive(listener: &TcpListener, bodies: &mpsc::Sender<ExportTraceServiceRequest>) {
