@@ -1,5 +1,5 @@
 //! End to end on two nodes that reach each other: calls go from shim to shim. The same guests as on one node,
-//! unchanged. `e2e_nodes` has nodes that only reach Redis.
+//! unchanged. [`super::nodes`] has nodes that only reach Redis.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 

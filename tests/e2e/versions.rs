@@ -1,5 +1,5 @@
 //! End to end on every containerd that is supported: one smoke test each for 1.6, 1.7 and 2.x, and images
-//! whose layer is the module, which containerd itself takes since 1.7.7. What e2e_embedding tests in full on 1.6
+//! whose layer is the module, which containerd itself takes since 1.7.7. What [`super::embedding`] tests in full on 1.6
 //! is tried on the others here.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
