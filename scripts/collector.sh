@@ -31,4 +31,4 @@ build_collector() {
 build_collector
 cd "$CHECKOUT"
 "$CHECKOUT/scripts/build.sh" -p cwasi-testbed
-CWASI_COLLECTOR=$COLLECTOR/collector cargo test --test e2e_traces -- receiver_of_otlp
+CWASI_COLLECTOR=$COLLECTOR/collector cargo test --test e2e -- receiver_of_otlp

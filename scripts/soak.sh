@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The fault suite (tests/e2e_soak) for longer than `make test` runs it, on all three containerds one after the other; then
-# starts that are interrupted (tests/e2e_interrupted), as many for each containerd and victim as there are minutes.
+# The fault suite (tests/e2e/soak) for longer than `make test` runs it, on all three containerds one after the other; then
+# starts that are interrupted (tests/e2e/interrupted.rs), as many for each containerd and victim as there are minutes.
 #
 #   soak.sh MINUTES [SEED]   the seed of a run that failed repeats its faults, though not the moments at which they strike
 #
@@ -14,6 +14,6 @@ export CWASI_SOAK_SECONDS=$((minutes * 60)) CWASI_KILLS=$((minutes + 1))
 say "faults for $minutes minutes"
 rm -rf "$TARGET_DIR/soak"
 code=0
-"$CHECKOUT/scripts/test.sh" e2e_soak e2e_interrupted || code=$?
+RUST_TEST_THREADS=1 "$CHECKOUT/scripts/test.sh" e2e -- soak:: interrupted:: || code=$?
 cat "$TARGET_DIR"/soak/*.txt
 exit "$code"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Every test: unit, property and conformance; the guests' own; end to end on private containerds.
 #
-# The end-to-end tests start a containerd each and take it down when they end, however they end.
-# `test.sh NAME…` runs only the named test targets of the runtime, for example `test.sh e2e_run`; `test.sh --build` runs
-# none. `test.sh --static` runs a few end-to-end tests with static programs (setup.sh --static), after a build.
+# The end-to-end tests start containerds and take them down when they end, however they end.
+# `test.sh NAME… [-- FILTER…]` runs only the named test targets of the runtime, for example `test.sh e2e -- run::`;
+# `test.sh --build` runs none. `test.sh --static` runs a few end-to-end tests with static programs (setup.sh --static),
+# after a build.
 #
 # Of the night: `test.sh --ignored` runs the tests that the others leave out, `test.sh --wasmedge` all that run functions,
 # with the second engine.
@@ -19,9 +20,7 @@ if [ "${1-}" = --static ]; then
     "$CHECKOUT/scripts/build.sh" --static --runtime-only
     say "testing static programs"
     export CWASI_TEST_PROGRAMS=$STATIC_PROGRAMS/debug
-    cargo test --workspace --test e2e_calls
-    cargo test --workspace --test e2e_components -- a_component_runs_as_any_user
-    cargo test --workspace --test e2e_exec -- restrictions_of_the_container
+    cargo test --workspace --test e2e -- calls:: a_component_runs_as_any_user restrictions_of_the_container
     exit
 fi
 
@@ -39,17 +38,22 @@ case ${1-} in
 --ignored) exec env --default-signal cargo test --workspace --no-fail-fast --lib --test '*' -- --ignored ;;
 --wasmedge)
     export CWASI_TEST_ENGINE=wasmedge
-    exec env --default-signal cargo test --workspace --no-fail-fast --test 'e2e*' --test worker_life --test sandbox --test conformance
+    exec env --default-signal cargo test --workspace --no-fail-fast --test e2e --test worker_life --test sandbox --test conformance
     ;;
 esac
 if [ $# -gt 0 ]; then
-    exec cargo test --workspace "${@/#/--test=}"
+    targets=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        targets+=("--test=$1")
+        shift
+    done
+    exec cargo test --workspace "${targets[@]}" "$@"
 fi
-# End-to-end tests mostly wait: they run beside the others, two for each processor at a time, and their output follows. A
-# failure stops neither, so that one run names everything that fails.
+# End-to-end tests mostly wait: they run beside the others, three for each processor at a time, and their output follows.
+# A failure stops neither, so that one run names everything that fails.
 log=$TARGET_DIR/test-e2e.log
 say "testing end to end beside what follows: $log"
-RUST_TEST_THREADS=$((2 * $(nproc))) setsid cargo test --workspace --no-fail-fast --test 'e2e_*' >"$log" 2>&1 &
+RUST_TEST_THREADS=$((3 * $(nproc))) setsid cargo test --workspace --test e2e >"$log" 2>&1 &
 end_to_end=$!
 trap 'kill -- "-$end_to_end" 2>/dev/null || true' EXIT
 failed=()

@@ -171,13 +171,11 @@ fn targets_of_make_exist() {
 #[test]
 fn tests_that_pages_name_exist() {
     let exists = |name: &str| {
-        // `e2e_*` are all that begin so.
-        let name = name.trim_end_matches('*');
         ["tests", "cli/tests", "benches/tests", "operator/tests"].iter().any(|folder| {
             let entries = fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
             let names = entries.map(|entry| entry.file_name().into_string().unwrap());
             let mut names = names.map(|file| file.trim_end_matches(".rs").to_owned());
-            names.any(|file| file == name || name.ends_with('_') && file.starts_with(name))
+            names.any(|file| file == name)
         })
     };
     let named = words_after("--test");

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, guests_dir};
+use cwasi_testbed::scene::{Scene, guests_dir, unique};
 
 use crate::placement::{Placement, pin_function};
 use crate::side::Side;
@@ -45,7 +46,7 @@ pub fn shim(programs: &Path) -> Result<String> {
 /// # Errors
 /// When the runtime is missing.
 pub fn stage(programs: &Path, name: &str) -> Result<Scene> {
-    Ok(Scene::new(&shim(programs)?, name))
+    Ok(Scene::in_turn(ContainerdVersion::V1_6, &shim(programs)?, &unique(name)))
 }
 
 /// Bytes of a guest.
@@ -119,7 +120,7 @@ impl<'a> Fixture<'a> {
         for (key, value) in annotations {
             run = run.annotation(key, value);
         }
-        let side = Side::start("ours", run.command(self.scene.containerd, false))?;
+        let side = Side::start("ours", run.command(&self.scene.containerd, false))?;
         Ok(Driver { side, id })
     }
 

@@ -27,7 +27,7 @@ pub const CASES: &[Case] = &[
 /// Requests per language.
 const LANGUAGE_REQUESTS: usize = 200;
 
-/// The functions of docs/languages.md that `cargo test --test e2e_languages` has built, as a worker runs them back to
+/// The functions of docs/languages.md that `cargo test --test e2e -- languages::` has built, as a worker runs them back to
 /// back: each request calls `reverse`.
 fn languages() {
     println!("{LANGUAGE_REQUESTS} requests of 64 bytes, from one to the next; p50 / p99 in µs");

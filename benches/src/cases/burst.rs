@@ -52,7 +52,7 @@ impl Containers {
         };
         let run =
             if self == Self::Workflow { run.annotation("cwasi.workflow", WORKFLOW) } else { run };
-        run.command(scene.containerd, true)
+        run.command(&scene.containerd, true)
     }
 }
 

@@ -39,7 +39,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
         }
         session.case(&[entry], |session| {
             let run = scene.guest(&case(program), GUEST);
-            let side = Side::start("ours", run.command(scene.containerd, false))?;
+            let side = Side::start("ours", run.command(&scene.containerd, false))?;
             measure(session, program, side)
         });
     }

@@ -27,7 +27,7 @@ impl Gateway {
     pub fn start(programs: &Path, scene: &Scene) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let config = directory.path().join("node.toml");
-        let state = scene.containerd.ready().cwasi_state();
+        let state = scene.node.state();
         std::fs::write(&config, format!("state_dir = {state:?}\n"))?;
         let mut process = Command::new(programs.join("cwasi"))
             .args(["gateway", "--listen", "127.0.0.1:0", "--namespace", &scene.namespace])

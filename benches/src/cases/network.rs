@@ -141,7 +141,7 @@ pub(super) fn natives(nodes: &Nodes, certificate: &Path) -> Result<[Peer; 2]> {
 
 /// A baseline over the cable that the nodes' direct connections use. The folder is for a certificate.
 pub(super) fn native(kind: Baseline, nodes: &Nodes, certificate: &Path) -> Result<Peer> {
-    let cloud = nodes.cloud.containerd;
+    let cloud = &nodes.cloud.containerd;
     let address = cloud.ready().link.as_ref().context("a node without a cable")?.address;
     let folder = certificate.to_str().context("a name of the folder")?;
     let client = nodes.edge.containerd.guard_pid();

@@ -96,9 +96,9 @@ fn to_the_end(session: &mut Session, scene: &Scene) -> Result<()> {
             let program = program.into_iter().filter(|word| !word.is_empty());
             Run::new(&scene.namespace, IMAGE, &format!("{id}-{round}")).args(program)
         };
-        let wasm = timed(run("wasm", ["/bench-noop.wasm", ""]).command(scene.containerd, false))?;
+        let wasm = timed(run("wasm", ["/bench-noop.wasm", ""]).command(&scene.containerd, false))?;
         let native = run("native", ["/bin/busybox", "true"]).runtime(RUNC);
-        let native = timed(native.command(scene.containerd, false))?;
+        let native = timed(native.command(&scene.containerd, false))?;
         // The first one compiles the module, and warms up both.
         if round > 0 {
             ours.0.push(vec![micros(wasm)]);
@@ -132,7 +132,7 @@ fn to_the_first_answer(session: &mut Session, scene: &Scene) -> Result<()> {
             .annotation("cwasi.function", &id)
             .annotation("cwasi.workflow", WORKFLOW);
         let started = Instant::now();
-        timed(callee.command(scene.containerd, true))?;
+        timed(callee.command(&scene.containerd, true))?;
         driver.side.perform(&one_call(&id))?;
         let wasm = started.elapsed();
         scene.remove(&id);
@@ -181,7 +181,7 @@ fn native_answer(scene: &Scene, id: &str) -> Result<Duration> {
         &free.to_string(),
     ]);
     let started = Instant::now();
-    timed(server.command(scene.containerd, true))?;
+    timed(server.command(&scene.containerd, true))?;
     while !answers(free) {
         if started.elapsed() > ANSWER_MAX {
             bail!("{id} does not answer");

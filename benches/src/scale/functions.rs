@@ -76,7 +76,7 @@ pub fn ours(scale: &Scale) -> Result<Vec<Curve>> {
     for amount in scale.amounts(FUNCTIONS, FUNCTIONS_QUICK) {
         let mut starts = Vec::new();
         for number in running..amount {
-            starts.push(micros(timed(function(&scene, number).command(scene.containerd, true))?));
+            starts.push(micros(timed(function(&scene, number).command(&scene.containerd, true))?));
         }
         running = amount;
         curves.start.add(amount, &starts[starts.len().saturating_sub(LAST)..]);
@@ -164,7 +164,7 @@ pub fn runc(scale: &Scale) -> Result<Vec<Curve>> {
             let native =
                 Run::new(&scene.namespace, IMAGE, &format!("native-{number}")).runtime(RUNC);
             let native = native.args(["/bin/busybox", "sleep", "100000"]);
-            starts.push(micros(timed(native.command(scene.containerd, true))?));
+            starts.push(micros(timed(native.command(&scene.containerd, true))?));
         }
         running = amount;
         start.add(amount, &starts[starts.len().saturating_sub(LAST)..]);

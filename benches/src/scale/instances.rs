@@ -55,7 +55,7 @@ pub fn run(scale: &Scale) -> Result<Vec<Curve>> {
                 .annotation("cwasi.role", "secondary")
                 .annotation("cwasi.function", FUNCTION)
                 .annotation("cwasi.workflow", WORKFLOW);
-            starts.push(micros(timed(run.command(scene.containerd, true))?));
+            starts.push(micros(timed(run.command(&scene.containerd, true))?));
         }
         running = amount;
         start.add(amount, &starts[starts.len().saturating_sub(LAST)..]);

@@ -38,7 +38,7 @@ impl Calls<'_> {
 
     /// The groups of the host's processes.
     fn groups(&self) -> usize {
-        let groups = self.stage.scene.containerd.ready().cwasi_state().join("g");
+        let groups = self.stage.scene.node.state().join("g");
         let names = fs::read_dir(groups).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_str().unwrap().starts_with("host-")).count()
     }

@@ -48,7 +48,7 @@ fn nothing_is_left(stage: &Stage, what: &str) {
     assert!(!snapshots.contains(" Active"), "{what}: {snapshots}");
     let left = stage.scene.leftovers();
     assert!(left.is_empty(), "{what} left:\n{}", left.join("\n"));
-    let logs = stage.scene.containerd.ready().cwasi_state().join("logs");
+    let logs = stage.scene.node.state().join("logs");
     assert!(!logs.exists(), "{what}: {:?}", fs::read_dir(logs).unwrap().collect::<Vec<_>>());
 }
 

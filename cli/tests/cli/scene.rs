@@ -42,7 +42,7 @@ impl Stage {
     /// The same on any containerd.
     pub fn on(version: ContainerdVersion, name: &str) -> Self {
         let namespace = format!("{name}-{}", std::process::id());
-        let scene = Scene::open(version, &shim(), &namespace);
+        let scene = Scene::in_turn(version, &shim(), &namespace);
         Self { scene, folder: tempfile::tempdir().unwrap() }
     }
 

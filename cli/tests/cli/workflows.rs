@@ -191,12 +191,12 @@ fn rm_removes_what_a_killed_run_left() {
     wait_for("the primary", || {
         (stage.scene.status("endless.probe").as_deref() == Some("RUNNING")).then_some(())
     });
-    let temporary = || std::fs::read_dir(stage.scene.containerd.ready().temporary()).unwrap();
+    let temporary = || std::fs::read_dir(stage.scene.node.temporary()).unwrap();
     assert_eq!(temporary().count(), 0);
     kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
     run.wait_with_output().unwrap();
     assert_eq!(stage.containers(), ["endless.greeter", "endless.probe"]);
-    let runs = stage.scene.containerd.ready().cwasi_state().join("runs");
+    let runs = stage.scene.node.state().join("runs");
     let left = || std::fs::read_dir(&runs).unwrap().count();
     assert_eq!((left(), temporary().count()), (1, 0));
     let checks = stage.cwasi().args(["doctor", "--json"]).output().unwrap();
@@ -227,7 +227,7 @@ fn logs_follow_a_function_until_it_ends() {
 fn logs_are_bounded_and_read_across_their_files() {
     let stage = Stage::new("cli-logs-bound");
     // The node's configuration, with small logs in a folder of their own.
-    let node = stage.scene.containerd.ready().dir.join("cwasi.toml");
+    let node = stage.scene.node.config();
     let folder = stage.folder.path().join("logs");
     let config = std::fs::read_to_string(node).unwrap();
     let config =

@@ -19,12 +19,12 @@ pub const NOT_RUN: [(&str, &str); 6] = [
     ("other-projects", "fetches the sources of other projects, or builds their test suites"),
     (
         "compilers",
-        "needs the compilers of other languages; cargo test --test e2e_languages runs them",
+        "needs the compilers of other languages; cargo test --test e2e -- languages:: runs them",
     ),
 ];
 /// Marks such a block.
 const NOT_RUN_PREFIX: &str = "not-run:";
-/// Marks the command that compiles the file before it, which `e2e_languages` and `e2e_component_languages` run.
+/// Marks the command that compiles the file before it, which the end-to-end tests `languages` and `component_languages` run.
 const BUILD: &str = "build";
 
 /// What a block is for the tests.

@@ -99,7 +99,7 @@ fn a_gateway_that_ended_loses_no_callback() {
     let second = cwasi()
         .args(["gateway", "--listen", "127.0.0.1:0"])
         .args(arguments)
-        .env("CWASI_CONFIG", scene.containerd.ready().dir.join("cwasi.toml"))
+        .env("CWASI_CONFIG", scene.node.config())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&second.stderr).into_owned();

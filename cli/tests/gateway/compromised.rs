@@ -127,7 +127,7 @@ fn a_compromised_callee_splits_no_response() {
     let scene = scene("gw-compromised");
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("r.sock");
-    let registry = Registry::new(&scene.containerd.ready().cwasi_state());
+    let registry = Registry::new(&scene.node.state());
     let identity = Identity {
         namespace: scene.namespace.clone(),
         pod_namespace: String::new(),

@@ -84,7 +84,7 @@ fn a_login_has_any_user_and_logs_are_for_those_who_are_known() {
     let scene = scene("gw-faas-login");
     scene.start(exposed(&scene, "page", "server", &[]));
     scene.start(exposed(&scene, "silent", "server", &[]));
-    let logs = scene.containerd.ready().cwasi_state().join("logs").join(&scene.namespace);
+    let logs = scene.node.state().join("logs").join(&scene.namespace);
     std::fs::create_dir_all(&logs).unwrap();
     std::fs::write(logs.join("page.log"), LOG).unwrap();
     let directory = tempfile::tempdir().unwrap();

@@ -23,8 +23,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
 use cwasi_testbed::engines::tested_program;
+use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::Scene;
+use cwasi_testbed::scene::{Scene, unique};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -38,7 +39,7 @@ fn cwasi() -> Command {
 }
 
 fn scene(name: &str) -> Scene {
-    Scene::new(shim().to_str().unwrap(), name)
+    Scene::in_turn(ContainerdVersion::V1_6, shim().to_str().unwrap(), &unique(name))
 }
 
 /// A secondary that the gateway may call.
@@ -82,7 +83,7 @@ impl Gateway {
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("node.toml");
-        let state = scene.containerd.ready().cwasi_state();
+        let state = scene.node.state();
         let cache = directory.path().join("cache");
         let text = format!("state_dir = {state:?}\ncache_dir = {cache:?}\n{more}");
         std::fs::write(&config, text).unwrap();

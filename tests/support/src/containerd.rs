@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::engines;
+use crate::node_dir::NodeDir;
 use crate::paths::ContainerdVersion;
 use crate::ready::Ready;
 
@@ -96,15 +97,21 @@ impl Containerd {
         i32::try_from(self.guard.id()).expect("process ids are positive and below 2^22")
     }
 
-    /// `ctr` in a containerd namespace.
+    /// `ctr` in a containerd namespace, for the fixture's own node.
     #[must_use]
     pub fn ctr(&self, namespace: &str) -> Command {
+        self.ctr_for(namespace, &self.ready.node())
+    }
+
+    /// `ctr` in a containerd namespace, for this node.
+    #[must_use]
+    pub fn ctr_for(&self, namespace: &str, node: &NodeDir) -> Command {
         let mut command = Command::new(self.ready.bin_dir.join("ctr"));
         command
             .arg("--address")
             .arg(self.ready.address())
             .args(["--namespace", namespace])
-            .env("TMPDIR", self.ready.temporary())
+            .env("TMPDIR", node.temporary())
             .stdin(Stdio::null());
         command
     }

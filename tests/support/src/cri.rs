@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use k8s_cri::v1::image_service_client::ImageServiceClient;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
@@ -26,7 +27,7 @@ use crate::containerd::Containerd;
 use crate::containerd_config::{CRI_HANDLER, CRI_PAUSE};
 use crate::image::{Rootfs, Start};
 use crate::paths::{self, ContainerdVersion};
-use crate::scene::{BUSYBOX, GUESTS, Scene, take_turn, wait_for};
+use crate::scene::{BUSYBOX, GUESTS, Scene, wait_for};
 
 /// containerd's namespace of pods.
 const NAMESPACE: &str = "k8s.io";
@@ -51,7 +52,7 @@ pub struct Pod<'a> {
 }
 
 impl Cri {
-    /// A scene of a containerd that ends with this process, and its service, which knows the images of guests and of
+    /// A scene of a containerd that ends with it, and its service, which knows the images of guests and of
     /// busybox. `shim` is the runtime's program.
     ///
     /// # Panics
@@ -59,10 +60,9 @@ impl Cri {
     #[must_use]
     pub fn scene(version: ContainerdVersion, shim: &str) -> (Scene, Self) {
         let programs = Path::new(shim).parent().expect("a program lies in a folder");
-        let turn = take_turn();
         let containerd = Containerd::start_with_cri(version, programs);
         let containerd = containerd.unwrap_or_else(|error| panic!("{error:#}"));
-        let scene = Scene::on(Box::leak(Box::new(containerd)), programs, NAMESPACE, Some(turn));
+        let scene = Scene::on(Arc::new(containerd), programs, NAMESPACE);
         scene.import_busybox();
         let pause = pause_archive(&scene.containerd.ready().dir);
         scene.import(&pause.unwrap_or_else(|error| panic!("{error:#}")));

@@ -20,7 +20,7 @@ impl Edge {
     /// When they are not.
     #[must_use]
     pub fn of(scene: &Scene, caller: &str, callee: &str) -> Self {
-        let state = scene.containerd.ready().cwasi_state();
+        let state = scene.node.state();
         wait_for(&format!("the edge {caller} → {callee}"), || {
             files(&state).find_map(|path| Self::in_file(&path, caller, callee))
         })

@@ -20,8 +20,8 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, setsid};
 
-use crate::engines;
 use crate::link::Link;
+use crate::node_dir::NodeDir;
 use crate::paths::{self, ContainerdVersion};
 use crate::ready::Ready;
 use crate::{containerd_config, leaks, processes};
@@ -88,11 +88,8 @@ fn start(
 ) -> Result<Ready> {
     let bin_dir = version.bin_dir()?;
     let dir = paths::short_dir()?;
-    for name in ["tmp", "fifo"] {
-        fs::create_dir(dir.join(name))?;
-    }
+    NodeDir::create(dir.clone())?;
     fs::write(dir.join("containerd.toml"), containerd_config::text(version, &dir, cri))?;
-    fs::write(dir.join("cwasi.toml"), cwasi_config(&dir))?;
     let ready = Ready { dir, bin_dir, link };
     spawn_containerd(&ready, programs)?;
     Ok(ready)
@@ -111,8 +108,8 @@ fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
         .arg("--config")
         .arg(dir.join("containerd.toml"))
         .env("PATH", std::env::join_paths(path)?)
-        .env("CWASI_CONFIG", dir.join("cwasi.toml"))
-        .env("TMPDIR", dir.join("tmp"))
+        .env("CWASI_CONFIG", ready.node().config())
+        .env("TMPDIR", ready.node().temporary())
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -122,17 +119,6 @@ fn spawn_containerd(ready: &Ready, programs: &Path) -> Result<()> {
     let written = dir.join("containerd.pid.new");
     fs::write(&written, child.id().to_string())?;
     fs::rename(written, ready.pid_file()).context("note containerd's pid")
-}
-
-/// The node's configuration of a fixture in `dir`, with the engine of this run ([`engines::VARIABLE`]).
-#[must_use]
-pub fn cwasi_config(dir: &Path) -> String {
-    format!(
-        "engine = \"{}\"\nstate_dir = \"{}/cwasi\"\ncache_dir = \"{}\"\n",
-        engines::tested(),
-        dir.display(),
-        paths::aot_cache().display()
-    )
 }
 
 fn wait_ready(ready: &Ready) -> Result<()> {
@@ -227,21 +213,8 @@ fn take_down(ready: &Ready) -> Result<()> {
         nix::mount::umount2(mount.as_path(), nix::mount::MntFlags::MNT_DETACH)
             .with_context(|| format!("unmount {}", mount.display()))?;
     }
-    for namespace in namespaces(&ready.dir) {
+    for namespace in ready.namespaces() {
         leaks::remove_cgroups(&namespace);
     }
     fs::remove_dir_all(&ready.dir).with_context(|| format!("remove {}", ready.dir.display()))
-}
-
-/// Every containerd namespace that ever had a task here.
-fn namespaces(dir: &Path) -> Vec<String> {
-    ["root", "state"]
-        .iter()
-        .filter_map(|parent| {
-            fs::read_dir(dir.join(parent).join("io.containerd.runtime.v2.task")).ok()
-        })
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
 }

@@ -9,7 +9,6 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::processes;
 use crate::run::Running;
 use crate::scene::{Scene, wait_for};
 
@@ -39,7 +38,7 @@ pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
         let moment = SPAN * (100 * round + phase) / (100 * count);
         let id = format!("{victim:?}-{round}").to_lowercase();
         let run = scene.guest(&id, "server").annotation("cwasi.role", "secondary");
-        let starting = Running::start(run.command(scene.containerd, true), None)
+        let starting = Running::start(run.command(&scene.containerd, true), None)
             .unwrap_or_else(|error| panic!("{error:#}"));
         let victims = victims(scene, victim, &starting, &id);
         std::thread::sleep(moment);
@@ -50,7 +49,7 @@ pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
         let _interrupted = starting.finish().unwrap_or_else(|error| panic!("{error:#}"));
         discard(scene, &id);
         if victim == Victim::Client {
-            discard_client_mounts(&scene.containerd.ready().temporary());
+            discard_client_mounts(&scene.node.temporary());
         }
         // What a killed launcher made goes with the next daemon.
         let left = scene.leftovers_but(|line| line.contains("/cwasi/g/"));
@@ -68,7 +67,7 @@ fn victims(scene: &Scene, victim: Victim, starting: &Running, id: &str) -> Vec<i
     match victim {
         Victim::Client => vec![i32::try_from(starting.pid()).expect("process ids are below 2^22")],
         Victim::Shim => wait_for(&format!("the shim of {id}"), || {
-            let mut all = processes::descendants(scene.containerd.guard_pid());
+            let mut all = scene.processes();
             all.retain(|one| one.command.contains("cwasi-shim -") && one.state != 'Z');
             (!all.is_empty()).then(|| all.iter().map(|one| one.pid).collect())
         }),
@@ -79,11 +78,7 @@ fn victims(scene: &Scene, victim: Victim, starting: &Running, id: &str) -> Vec<i
 fn discard(scene: &Scene, id: &str) {
     let _no_task = scene.ctr(["task", "rm", "--force", id]);
     let _no_container = scene.ctr(["container", "rm", id]);
-    // `ctr` leaves its FIFOs where it did not see the end of the task: with any runtime.
-    for fifos in std::fs::read_dir(scene.containerd.ready().fifos()).into_iter().flatten().flatten()
-    {
-        let _gone = std::fs::remove_dir_all(fifos.path());
-    }
+    scene.node.remove_fifos();
 }
 
 /// Removes the directories in `temporary` on which a killed client had mounted the image, to read its `/etc/passwd`: a

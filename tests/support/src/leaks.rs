@@ -1,10 +1,15 @@
-//! Checks that a container left nothing behind: processes, files of CWASI's state directory, mounts, cgroups,
-//! temporary files.
+//! Checks that the containers of a scene left nothing behind: processes, files of CWASI's state directory, mounts,
+//! cgroups, temporary files.
+//!
+//! Scenes share a containerd, and each looks for what is its own: in its node's folder, and what its containerd namespace
+//! names. Some leftovers name no namespace, such as a temporary file. They are everybody's ([`Leak::is_own`]).
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::processes;
+use crate::node_dir::NodeDir;
+use crate::processes::{self, Process};
 use crate::ready::Ready;
 
 /// Deepest nesting of a containerd namespace's cgroup below its hierarchy.
@@ -27,38 +32,121 @@ fn shared_files() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Everything that should be gone once no container of `namespace` exists; one line each.
-/// `guard_pid` is the fixture's subreaper.
-#[must_use]
-pub fn find(ready: &Ready, guard_pid: i32, namespace: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let containerd = ready.containerd_pid();
-    for process in processes::descendants(guard_pid) {
-        if process.pid != containerd {
-            found.push(format!("process {} ({}) {}", process.pid, process.state, process.command));
+/// Something that should be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// Its kind and its path or process id.
+    pub name: String,
+    /// What else helps to find its cause.
+    detail: String,
+    /// False when another scene of this containerd may have made it.
+    pub is_own: bool,
+}
+
+impl Leak {
+    fn at(kind: &str, path: &Path, is_own: bool) -> Self {
+        Self { name: format!("{kind} {}", path.display()), detail: String::new(), is_own }
+    }
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.name, self.detail)
+    }
+}
+
+/// Where a scene's containers may leave something.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    pub ready: &'a Ready,
+    /// The fixture's subreaper.
+    pub guard_pid: i32,
+    pub namespace: &'a str,
+    pub node: &'a NodeDir,
+    /// Other scenes use the containerd at the same time.
+    pub is_shared: bool,
+}
+
+impl Places<'_> {
+    /// Processes of the scene's containers and shims, and those of nobody; containerd is neither.
+    #[must_use]
+    pub fn processes(&self) -> Vec<(Process, bool)> {
+        let mut namespaces = self.ready.namespaces();
+        namespaces.push(self.namespace.to_owned());
+        let containerd = self.ready.containerd_pid();
+        let mut found = Vec::new();
+        for (process, namespace) in processes::by_namespace(self.guard_pid, &namespaces) {
+            if process.pid == containerd {
+                continue;
+            }
+            match namespace {
+                _ if !self.is_shared => found.push((process, true)),
+                Some(name) if name == self.namespace => found.push((process, true)),
+                Some(_) => {}
+                None => found.push((process, false)),
+            }
         }
+        found
     }
-    for folder in STATE_FOLDERS {
-        let left = entries(&ready.cwasi_state().join(folder));
-        found.extend(left.into_iter().map(|path| format!("state {}", path.display())));
+
+    /// Everything that should be gone once no container of the scene exists.
+    #[must_use]
+    pub fn search(&self) -> Vec<Leak> {
+        let mut found = Vec::new();
+        for (process, is_own) in self.processes() {
+            let detail = format!(" ({}) {}", process.state, process.command);
+            found.push(Leak { name: format!("process {}", process.pid), detail, is_own });
+        }
+        for folder in STATE_FOLDERS {
+            let left = entries(&self.node.state().join(folder));
+            found.extend(left.iter().map(|path| Leak::at("state", path, true)));
+        }
+        let bundles = entries(&self.ready.bundles(self.namespace));
+        found.extend(bundles.iter().map(|path| Leak::at("bundle", path, true)));
+        let temporary = [self.node.temporary(), self.node.fifos()];
+        let temporary = temporary.iter().flat_map(|folder| entries(folder));
+        found.extend(temporary.map(|path| Leak::at("temporary", &path, true)));
+        if self.is_shared {
+            let shims = entries(&self.ready.node().temporary());
+            found.extend(shims.iter().map(|path| Leak::at("temporary", path, false)));
+        }
+        found.extend(shared_files().iter().map(|path| Leak::at("shared", path, false)));
+        for mount in mounts_below(&self.ready.dir) {
+            match self.owner_of_mount(&mount) {
+                Some(true) => found.push(Leak::at("mount", &mount, true)),
+                None => found.push(Leak::at("mount", &mount, false)),
+                Some(false) => {}
+            }
+        }
+        let cgroups =
+            cgroups_of(self.namespace).into_iter().flat_map(|parent| directories(&parent));
+        found.extend(cgroups.map(|path| Leak::at("cgroup", &path, true)));
+        found
     }
-    let bundles = ready.dir.join("state/io.containerd.runtime.v2.task").join(namespace);
-    found.extend(entries(&bundles).into_iter().map(|path| format!("bundle {}", path.display())));
-    let temporary = entries(&ready.temporary()).into_iter().chain(entries(&ready.fifos()));
-    found.extend(temporary.map(|path| format!("temporary {}", path.display())));
-    found.extend(shared_files().into_iter().map(|path| format!("shared {}", path.display())));
-    let mounts = mounts_below(&ready.dir);
-    found.extend(mounts.into_iter().map(|path| format!("mount {}", path.display())));
-    let cgroups = cgroups_of(namespace).into_iter().flat_map(|parent| directories(&parent));
-    found.extend(cgroups.map(|path| format!("cgroup {}", path.display())));
-    found
+
+    /// True for a mount of this scene, false for another's, `None` for one that names no scene.
+    fn owner_of_mount(&self, mount: &Path) -> Option<bool> {
+        if !self.is_shared || mount.starts_with(canonical(self.node.path())) {
+            return Some(true);
+        }
+        let is_in = |folder: PathBuf| mount.starts_with(canonical(&folder));
+        if is_in(self.ready.bundles(self.namespace)) {
+            return Some(true);
+        }
+        let of_others = is_in(self.ready.bundles("")) || is_in(self.ready.scenes());
+        of_others.then_some(false)
+    }
+}
+
+/// As the table of mounts names it: it has no path with symbolic links.
+fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_gone| path.to_owned())
 }
 
 /// Mount points below `dir`, in mount order.
 #[must_use]
 pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
-    // The table has no path with symbolic links.
-    let dir = fs::canonicalize(dir).unwrap_or_else(|_gone| dir.to_owned());
+    let dir = canonical(dir);
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     table
         .lines()

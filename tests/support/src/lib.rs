@@ -3,7 +3,7 @@
 //! - [`image`] writes OCI image archives: a root file system with modules in it, or a module as the layer.
 //! - [`guard`] runs one private containerd and takes everything down when its starter is gone;
 //!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration, [`ready`] its
-//!   files.
+//!   files; [`node_dir`] is the folder of a node's configuration and state.
 //! - [`cri`] speaks to a containerd as the kubelet does.
 //! - [`redis`] runs one private Redis or Valkey, `redis_image` is an image of one; [`nodes`] are two containerds in
 //!   networks of their own ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
@@ -33,6 +33,7 @@ pub mod leaks;
 pub mod link;
 pub mod name_server;
 pub mod netns;
+pub mod node_dir;
 pub mod nodes;
 pub mod numbered;
 pub mod page;

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// The inner end of the cable.
 const INNER: &str = "eth0";
+/// Numbers that are tried after the one of the process.
+const OTHERS_MAX: u32 = 16;
 /// Both ends of the cable between two networks.
 const BETWEEN: &str = "eth1";
 /// What a limited cable takes at once: a millisecond of 10 Gbit/s, and more than one packet of the sender's segments.
@@ -36,14 +38,27 @@ impl Link {
         let outside = std::fs::File::open("/proc/self/ns/net").context("open our network")?;
         unshare(CloneFlags::CLONE_NEWNET).context("make a network")?;
         let pid = std::process::id();
-        let link = Self::named(pid);
         // The descriptor is close-on-exec, so it is named by our number of it.
         let outside = format!("--net=/proc/{pid}/fd/{}", outside.as_raw_fd());
         let in_machine =
             |args: &[&str]| run("nsenter", &[&[outside.as_str(), "ip"], args].concat());
-        let (outer, inside) = (link.outer.as_str(), pid.to_string());
+        let inside = pid.to_string();
         let peer = ["peer", "name", INNER, "netns", &inside];
-        in_machine(&[&["link", "add", outer, "type", "veth"], &peer[..]].concat())?;
+        let add = |link: &Self| {
+            in_machine(&[&["link", "add", &link.outer, "type", "veth"], &peer[..]].concat())
+        };
+        let mut link = Self::named(pid);
+        // Another fixture may have it: process ids are larger than these numbers.
+        let mut added = add(&link);
+        for other in 1..=OTHERS_MAX {
+            if added.is_ok() {
+                break;
+            }
+            link = Self::named(pid + other);
+            added = add(&link);
+        }
+        added?;
+        let outer = link.outer.as_str();
         let gateway = format!("{}/30", link.gateway);
         in_machine(&["addr", "add", &gateway, "dev", outer])?;
         in_machine(&["link", "set", outer, "up"])?;
@@ -54,8 +69,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Four addresses and a name for each process id: no two fixtures that live at a time share them, unless
-    /// their ids are 2^14 apart.
+    /// Four addresses and a name for each process id; ids that are 2^14 apart have the same.
     fn named(pid: u32) -> Self {
         let number = pid % (1 << 14);
         let [_, _, high, low] = (number << 2).to_be_bytes();

@@ -214,7 +214,7 @@ fn prepared(containerd: &Containerd, programs: PathBuf, command: &[String]) -> R
         .args(&command[1..])
         .env("PATH", std::env::join_paths(path)?)
         .env("CONTAINERD_ADDRESS", ready.address())
-        .env("CWASI_CONFIG", ready.dir.join("cwasi.toml"))
+        .env("CWASI_CONFIG", ready.node().config())
         .env("CWASI_BED", &ready.dir);
     Ok(child)
 }

@@ -1,20 +1,16 @@
 //! Two nodes on one machine, edge and cloud: each a containerd in a network of its own with its own state, and one
 //! Redis that both reach.
 
-use std::fs;
 use std::path::Path;
-use std::sync::{Once, OnceLock};
+use std::sync::Arc;
 
 use crate::containerd::Containerd;
 use crate::link::Link;
 use crate::paths::ContainerdVersion;
 use crate::ready::Ready;
 use crate::redis::{Redis, RedisVersion, Setup};
-use crate::scene::{Scene, take_turn};
+use crate::scene::{Scene, unique};
 
-/// The containerds of this test process; taken down by their guards when it ends.
-static SHARED: [OnceLock<Containerd>; 2] = [const { OnceLock::new() }; 2];
-/// Names of the nodes, in the order of [`SHARED`].
 const NAMES: [&str; 2] = ["edge", "cloud"];
 /// User of the nodes, as in the URL; the server knows it by [`PASSWORD`].
 const USER: &str = ":secret-of-the-nodes@";
@@ -30,36 +26,43 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Both nodes with the same containerd namespace, and a fresh server. Container ids must differ between
+    /// Both nodes with the same containerd namespace, and a server, all of their own. Container ids must differ between
     /// the nodes: they share the machine's cgroups.
     ///
     /// # Panics
     /// When set-up, build or guests are missing.
     #[must_use]
     pub fn new(shim: &str, name: &str) -> Self {
-        let programs = Path::new(shim).parent().expect("a program lies in a folder");
-        let turn = take_turn();
-        let [edge, cloud] = [0, 1].map(|index| containerd(index, programs));
-        let redis = server(&[edge, cloud]);
-        for (containerd, node) in [edge, cloud].into_iter().zip(NAMES) {
-            configure(containerd.ready(), node, &redis, "debug");
-        }
-        let namespace = format!("{name}-{}", std::process::id());
-        let edge = Scene::on(edge, programs, &namespace, Some(turn));
-        let cloud = Scene::on(cloud, programs, &namespace, None);
-        Self { edge, cloud, redis }
+        Self::start(shim, name, false)
     }
 
-    /// The same nodes, which reach each other, too: their calls need no server. Both kinds are not for one process.
+    /// The same nodes, which reach each other, too: their calls need no server.
     ///
     /// # Panics
     /// As [`Self::new`].
     #[must_use]
     pub fn joined(shim: &str, name: &str) -> Self {
-        static JOINED: Once = Once::new();
-        let nodes = Self::new(shim, name);
-        JOINED.call_once(|| join([nodes.edge.containerd, nodes.cloud.containerd]));
-        nodes
+        Self::start(shim, name, true)
+    }
+
+    fn start(shim: &str, name: &str, are_joined: bool) -> Self {
+        let programs = Path::new(shim).parent().expect("a program lies in a folder");
+        let containerds = NAMES.map(|_| {
+            let started = Containerd::start_linked(ContainerdVersion::V1_6, programs);
+            Arc::new(started.unwrap_or_else(|error| panic!("{error:#}")))
+        });
+        let both = [&*containerds[0], &*containerds[1]];
+        if are_joined {
+            join(both);
+        }
+        let redis = server(&both);
+        for (containerd, node) in both.into_iter().zip(NAMES) {
+            configure(containerd.ready(), node, &redis, "debug");
+        }
+        let namespace = unique(name);
+        let [edge, cloud] =
+            containerds.map(|containerd| Scene::on(containerd, programs, &namespace));
+        Self { edge, cloud, redis }
     }
 
     /// The server's URL for a process of the machine.
@@ -81,13 +84,6 @@ impl Drop for Nodes {
             self.cloud.remove_containers();
         }
     }
-}
-
-fn containerd(index: usize, programs: &Path) -> &'static Containerd {
-    SHARED[index].get_or_init(|| {
-        Containerd::start_linked(ContainerdVersion::V1_6, programs)
-            .unwrap_or_else(|error| panic!("{error:#}"))
-    })
 }
 
 /// Has two nodes reach each other.
@@ -128,11 +124,9 @@ pub fn configure(ready: &Ready, node: &str, redis: &Redis, log: &str) {
 /// # Panics
 /// When it cannot be written.
 pub fn configure_with(ready: &Ready, node: &str, redis: &Redis, log: &str, more: &str) {
-    let gateway = ready.link.as_ref().expect("a fixture with a cable").gateway;
-    let settings = format!(
-        "{}node = \"{node}\"\nlog = \"{log}\"\nredis_url = \"redis://{USER}{gateway}:{}\"\n{more}",
-        crate::guard::cwasi_config(&ready.dir),
-        redis.port()
-    );
-    fs::write(ready.dir.join("cwasi.toml"), settings).expect("a fixture's directory is writable");
+    let link = ready.link.as_ref().expect("a fixture with a cable");
+    let (gateway, port) = (link.gateway, redis.port());
+    ready.node().configure(&format!(
+        "node = \"{node}\"\nlog = \"{log}\"\nredis_url = \"redis://{USER}{gateway}:{port}\"\n{more}"
+    ));
 }

@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail};
 
 /// Folder of the checkout that holds everything that set-up and runs leave.
 const STATE_FOLDER: &str = ".cwasi";
-/// Longest directory in bytes below which all our Unix sockets still fit `sun_path` (108 bytes).
-const SHORT_DIR_MAX: usize = 56;
+/// Longest directory of a fixture in bytes: all our Unix sockets below a scene's folder in it (`/s/999`) still fit
+/// `sun_path` (108 bytes).
+const SHORT_DIR_MAX: usize = 50;
 
 /// A containerd that set-up unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

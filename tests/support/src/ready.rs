@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::link::Link;
+use crate::node_dir::NodeDir;
+
+/// containerd's folder of tasks, in its state and in its root.
+const TASKS: &str = "io.containerd.runtime.v2.task";
 
 /// Addresses and paths of a guarded containerd: the guard's one line of output, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,22 +55,34 @@ impl Ready {
         self.dir.join("c.sock")
     }
 
-    /// CWASI's state directory in this fixture.
+    /// The fixture's own folder as that of a node: what containerd's environment names.
     #[must_use]
-    pub fn cwasi_state(&self) -> PathBuf {
-        self.dir.join("cwasi")
+    pub fn node(&self) -> NodeDir {
+        NodeDir::new(self.dir.clone())
     }
 
-    /// `TMPDIR` of all processes in this fixture.
+    /// Folder with the nodes of the scenes that share this fixture.
     #[must_use]
-    pub fn temporary(&self) -> PathBuf {
-        self.dir.join("tmp")
+    pub fn scenes(&self) -> PathBuf {
+        self.dir.join("s")
     }
 
-    /// Directory of `ctr`'s FIFOs.
+    /// Every containerd namespace that ever had a task here.
     #[must_use]
-    pub fn fifos(&self) -> PathBuf {
-        self.dir.join("fifo")
+    pub fn namespaces(&self) -> Vec<String> {
+        ["root", "state"]
+            .iter()
+            .filter_map(|parent| fs::read_dir(self.dir.join(parent).join(TASKS)).ok())
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    /// Bundles of a containerd namespace.
+    #[must_use]
+    pub fn bundles(&self, namespace: &str) -> PathBuf {
+        self.dir.join("state").join(TASKS).join(namespace)
     }
 
     /// containerd's and the shims' log.

@@ -22,7 +22,7 @@ impl Scene {
     pub fn import_redis(&self, version: RedisVersion) -> String {
         let name = version.folder();
         let reference = format!("localhost/{name}:test");
-        let archive = self.containerd.ready().dir.join(format!("{name}.tar"));
+        let archive = self.node.path().join(format!("{name}.tar"));
         if !archive.exists() {
             write(version, &reference, &archive).unwrap_or_else(|error| panic!("{error:#}"));
         }

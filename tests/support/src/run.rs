@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::containerd::Containerd;
 use crate::containerd_config::RUNTIME;
-use crate::ready::Ready;
+use crate::node_dir::NodeDir;
 
 /// Longest time for any one command; a first start compiles its module.
 const COMMAND_MAX: Duration = Duration::from_secs(600);
@@ -190,6 +190,8 @@ pub struct Run {
     args: Vec<String>,
     stdin: Option<Vec<u8>>,
     runtime: String,
+    /// The node, if it is not the fixture's own.
+    node: Option<NodeDir>,
 }
 
 impl Run {
@@ -204,6 +206,7 @@ impl Run {
             args: Vec::new(),
             stdin: None,
             runtime: RUNTIME.into(),
+            node: None,
         }
     }
 
@@ -211,6 +214,13 @@ impl Run {
     #[must_use]
     pub fn runtime(mut self, name: &str) -> Self {
         self.runtime = name.into();
+        self
+    }
+
+    /// Another node than the fixture's own: its configuration is an option of the runtime.
+    #[must_use]
+    pub fn node(mut self, node: &NodeDir) -> Self {
+        self.node = Some(node.clone());
         self
     }
 
@@ -255,12 +265,22 @@ impl Run {
 
     #[must_use]
     pub fn command(&self, containerd: &Containerd, detach: bool) -> Command {
-        let ready: &Ready = containerd.ready();
-        let mut command = containerd.ctr(&self.namespace);
+        let mut command = self.ctr(containerd);
         command.args(["run", if detach { "--detach" } else { "--rm" }]);
-        command.args(["--runtime", &self.runtime, "--fifo-dir"]).arg(ready.fifos());
+        command.args(["--runtime", &self.runtime]);
+        let own = containerd.ready().node();
+        command.arg("--fifo-dir").arg(self.node.as_ref().unwrap_or(&own).fifos());
+        // Other runtimes have no such option.
+        if let Some(node) = self.node.as_ref().filter(|_| self.runtime == RUNTIME) {
+            command.arg("--runtime-config-path").arg(node.config());
+        }
         command.args(&self.flags).args([&self.image, &self.id]).args(&self.args);
         command
+    }
+
+    fn ctr(&self, containerd: &Containerd) -> Command {
+        let own = containerd.ready().node();
+        containerd.ctr_for(&self.namespace, self.node.as_ref().unwrap_or(&own))
     }
 
     /// Runs it attached, to its end, and removes it.
@@ -278,7 +298,7 @@ impl Run {
     pub fn spawn(mut self, containerd: &Containerd) -> Result<Running> {
         let stdin = self.stdin.take().map(|bytes| {
             // `ctr run` forgets an end of its stdin that comes before the task exists, and then waits for ever.
-            let mut list = containerd.ctr(&self.namespace);
+            let mut list = self.ctr(containerd);
             list.args(["task", "ls", "--quiet"]);
             let id = self.id.clone();
             Input { bytes, before_end: Box::new(move || wait_listed(list, &id)) }

@@ -1,16 +1,23 @@
-//! A containerd namespace for one test, with its images imported, and a leak check at its end. Scenes of one test
-//! process run one after another, so that a leak has an owner.
+//! A containerd namespace for one test, with its images imported, and a leak check at its end.
+//!
+//! Scenes of one test process share a containerd of each version and run at the same time: each has a containerd namespace
+//! and a node's folder of its own, and its leak check and its end look at nothing else. A test that stops containerd,
+//! fills its disk or damages its content has a containerd of its own ([`Scene::alone`]).
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::containerd::Containerd;
+use crate::guard;
 use crate::image::{Rootfs, Start};
+use crate::leaks::{self, Leak, Places};
+use crate::node_dir::NodeDir;
 use crate::paths::{self, ContainerdVersion};
+use crate::processes::Process;
 use crate::run::{Outcome, Run, output};
-use crate::{guard, leaks, processes};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -18,30 +25,28 @@ use nix::unistd::Pid;
 pub const GUESTS: &str = "localhost/guests:test";
 pub const BUSYBOX: &str = "localhost/busybox:test";
 /// Longest wait for a condition or for leftovers to go.
-const WAIT_MAX: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
 
-static TURN: Mutex<()> = Mutex::new(());
 /// The containerds of this test process, in the order of [`ContainerdVersion::ALL`]; each starts when first needed and
 /// is taken down by its guard when the process ends.
-static SHARED: [OnceLock<Containerd>; 3] = [const { OnceLock::new() }; 3];
+static SHARED: [OnceLock<Arc<Containerd>>; 3] = [const { OnceLock::new() }; 3];
+/// Of [`Scene::in_turn`].
+static TURN: Mutex<()> = Mutex::new(());
 
 #[derive(Debug)]
 pub struct Scene {
-    /// The containerd of this test process.
-    pub containerd: &'static Containerd,
+    pub containerd: Arc<Containerd>,
     pub namespace: String,
+    /// Folder with the configuration and the state of this scene's shims.
+    pub node: NodeDir,
+    /// The folder goes with this scene.
+    owns_node: bool,
+    /// Other scenes use the containerd at the same time.
+    is_shared: bool,
     /// Leftovers that existed before this scene.
-    before: Vec<String>,
-    _turn: Option<Turn>,
-}
-
-/// Held by the current user of this test process's fixtures.
-pub type Turn = MutexGuard<'static, ()>;
-
-/// Waits for the turn.
-pub fn take_turn() -> Turn {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    before: BTreeSet<String>,
+    turn: Option<MutexGuard<'static, ()>>,
 }
 
 /// Polls until `condition` gives a value.
@@ -65,77 +70,148 @@ pub fn guests_dir(programs: &Path) -> PathBuf {
     programs.parent().unwrap_or(programs).join("guests/wasm32-wasip1/release")
 }
 
-/// More settings in the node's configuration; dropped, the fixture's own are back, which other scenes use.
-#[derive(Debug)]
-pub struct Settings<'a>(&'a Path);
-
-impl Drop for Settings<'_> {
-    fn drop(&mut self) {
-        write_settings(self.0, "");
-    }
+/// A name that no other process and no other call has: for a namespace, or a cgroup of the machine.
+#[must_use]
+pub fn unique(name: &str) -> String {
+    format!("{name}-{}-{}", std::process::id(), next_number())
 }
 
-/// Writes the node's configuration of the fixture in `dir`, with more lines at its end.
-fn write_settings(dir: &Path, more: &str) {
-    let text = format!("{}\n{more}\n", guard::cwasi_config(dir));
-    fs::write(dir.join("cwasi.toml"), text).expect("a fixture's directory is writable");
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The folder of the runtime's program.
+fn programs_of(shim: &str) -> &Path {
+    Path::new(shim).parent().expect("a program lies in a folder")
+}
+
+fn shared(version: ContainerdVersion, programs: &Path) -> Arc<Containerd> {
+    let start = || {
+        let started = Containerd::start(version, programs);
+        Arc::new(started.unwrap_or_else(|error| panic!("{error:#}")))
+    };
+    Arc::clone(SHARED[version as usize].get_or_init(start))
 }
 
 impl Scene {
-    /// A stage on containerd 1.6, which is tested in full. `shim` is the runtime's program; `name` becomes
-    /// the namespace together with our process id.
+    /// A stage on containerd 1.6, which is tested in full. `shim` is the runtime's program; the namespace begins with
+    /// `name`.
     ///
     /// # Panics
     /// When set-up, build or guests are missing.
     #[must_use]
     pub fn new(shim: &str, name: &str) -> Self {
-        Self::open(ContainerdVersion::V1_6, shim, &format!("{name}-{}", std::process::id()))
+        Self::open(ContainerdVersion::V1_6, shim, &unique(name))
     }
 
-    /// A stage on any containerd, in a namespace of exactly this name.
+    /// A stage on any containerd, in a namespace of exactly this name. Other scenes use the containerd, too.
     ///
     /// # Panics
     /// When set-up, build or guests are missing.
     #[must_use]
     pub fn open(version: ContainerdVersion, shim: &str, namespace: &str) -> Self {
-        let programs = Path::new(shim).parent().expect("a program lies in a folder");
-        let turn = take_turn();
-        let containerd = SHARED[version as usize].get_or_init(|| {
-            Containerd::start(version, programs).unwrap_or_else(|error| panic!("{error:#}"))
-        });
-        Self::on(containerd, programs, namespace, Some(turn))
+        let programs = programs_of(shim);
+        let containerd = shared(version, programs);
+        let folder = containerd.ready().scenes().join(next_number().to_string());
+        let node = NodeDir::create(folder).unwrap_or_else(|error| panic!("{error:#}"));
+        let mut scene = Self::begin(containerd, node, namespace, true);
+        scene.owns_node = true;
+        scene.with_guests(programs)
     }
 
-    /// A stage on this containerd; `turn` is kept until its end.
+    /// A stage on a containerd of its own, which ends with it.
+    ///
+    /// # Panics
+    /// When set-up, build or guests are missing.
+    #[must_use]
+    pub fn alone(version: ContainerdVersion, shim: &str, name: &str) -> Self {
+        let programs = programs_of(shim);
+        let started = Containerd::start(version, programs);
+        let containerd = Arc::new(started.unwrap_or_else(|error| panic!("{error:#}")));
+        Self::on(containerd, programs, &unique(name))
+    }
+
+    /// A stage on this containerd, whose own node it uses: no other scene may use that at the same time.
     ///
     /// # Panics
     /// When the guests are missing.
     #[must_use]
-    pub fn on(
-        containerd: &'static Containerd,
-        programs: &Path,
-        namespace: &str,
-        turn: Option<Turn>,
-    ) -> Self {
-        let scene = Self {
+    pub fn on(containerd: Arc<Containerd>, programs: &Path, namespace: &str) -> Self {
+        let node = containerd.ready().node();
+        Self::begin(containerd, node, namespace, false).with_guests(programs)
+    }
+
+    /// A stage on the node of this process's containerd, for programs that find it by `CWASI_CONFIG` and not by options
+    /// of the runtime. Such scenes take turns.
+    ///
+    /// # Panics
+    /// When set-up, build or guests are missing.
+    #[must_use]
+    pub fn in_turn(version: ContainerdVersion, shim: &str, namespace: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let programs = programs_of(shim);
+        let containerd = shared(version, programs);
+        let node = containerd.ready().node();
+        let mut scene = Self::begin(containerd, node, namespace, false);
+        scene.turn = Some(turn);
+        scene.with_guests(programs)
+    }
+
+    /// Another namespace on the same node.
+    ///
+    /// # Panics
+    /// When the guests are missing.
+    #[must_use]
+    pub fn beside(&self, shim: &str, namespace: &str) -> Self {
+        let (containerd, node) = (Arc::clone(&self.containerd), self.node.clone());
+        Self::begin(containerd, node, namespace, true).with_guests(programs_of(shim))
+    }
+
+    fn begin(containerd: Arc<Containerd>, node: NodeDir, namespace: &str, is_shared: bool) -> Self {
+        let mut scene = Self {
             containerd,
-            namespace: namespace.into(),
-            before: leaks::find(containerd.ready(), containerd.guard_pid(), namespace),
-            _turn: turn,
+            namespace: namespace.to_owned(),
+            node,
+            owns_node: false,
+            is_shared,
+            before: BTreeSet::new(),
+            turn: None,
         };
-        scene.import(&guests_archive(&guests_dir(programs), &containerd.ready().dir));
+        scene.before = names(&scene.places().search());
         scene
     }
 
-    /// Adds lines to the node's configuration, for shims that start from now on.
+    fn with_guests(self, programs: &Path) -> Self {
+        self.import(&guests_archive(&guests_dir(programs), &self.containerd.ready().dir));
+        self
+    }
+
+    /// Where its containers may leave something.
+    fn places(&self) -> Places<'_> {
+        Places {
+            ready: self.containerd.ready(),
+            guard_pid: self.containerd.guard_pid(),
+            namespace: &self.namespace,
+            node: &self.node,
+            is_shared: self.is_shared,
+        }
+    }
+
+    /// Adds lines to the node's configuration, for shims that start from now on. They replace those that were added
+    /// before.
     ///
     /// # Panics
-    /// When the fixture's directory is not writable.
+    /// When the node's folder is not writable.
+    pub fn settings(&self, more: &str) {
+        self.node.configure(more);
+    }
+
+    /// Processes of its shims and containers.
     #[must_use]
-    pub fn settings(&self, more: &str) -> Settings<'_> {
-        let dir = &self.containerd.ready().dir;
-        write_settings(dir, more);
-        Settings(dir)
+    pub fn processes(&self) -> Vec<Process> {
+        let all = self.places().processes().into_iter();
+        all.filter_map(|(process, is_own)| is_own.then_some(process)).collect()
     }
 
     /// `ctr` with these arguments, to its end.
@@ -144,7 +220,7 @@ impl Scene {
     /// When it cannot be started or hangs.
     #[must_use]
     pub fn ctr<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
-        let mut command = self.containerd.ctr(&self.namespace);
+        let mut command = self.containerd.ctr_for(&self.namespace, &self.node);
         command.args(args);
         output(command).unwrap_or_else(|error| panic!("{error:#}"))
     }
@@ -165,7 +241,7 @@ impl Scene {
     #[must_use]
     pub fn import_module(&self, name: &str, module: &[u8]) -> String {
         let reference = format!("localhost/{name}:test");
-        let archive = self.containerd.ready().dir.join(format!("{name}.tar"));
+        let archive = self.node.path().join(format!("{name}.tar"));
         let mut rootfs = Rootfs::default();
         let start = Start { entrypoint: vec!["/m.wasm".into()], ..Start::default() };
         rootfs
@@ -181,23 +257,21 @@ impl Scene {
     /// # Panics
     /// When set-up has not unpacked it.
     pub fn import_busybox(&self) {
-        let archive = self.containerd.ready().dir.join("busybox.tar");
-        if !archive.exists() {
-            write_busybox(&archive).unwrap_or_else(|error| panic!("{error:#}"));
-        }
+        let archive = archive_in(&self.containerd.ready().dir, "busybox", write_busybox);
         self.import(&archive);
     }
 
     /// `ctr run` of a guest: container `id`, program `/<guest>.wasm`.
     #[must_use]
     pub fn guest(&self, id: &str, guest: &str) -> Run {
-        Run::new(&self.namespace, GUESTS, id).args([format!("/{guest}.wasm")])
+        self.image(GUESTS, id).args([format!("/{guest}.wasm")])
     }
 
     /// `ctr run` of any image.
     #[must_use]
     pub fn image(&self, image: &str, id: &str) -> Run {
-        Run::new(&self.namespace, image, id)
+        let run = Run::new(&self.namespace, image, id);
+        if self.node.path() == self.containerd.ready().dir { run } else { run.node(&self.node) }
     }
 
     /// Runs it attached to its end.
@@ -206,7 +280,7 @@ impl Scene {
     /// When `ctr` cannot be started or hangs.
     #[must_use]
     pub fn run(&self, run: Run) -> Outcome {
-        run.output(self.containerd).unwrap_or_else(|error| panic!("{error:#}"))
+        run.output(&self.containerd).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     /// Starts a guest as secondary `name` (its container id as well) and returns once it is RUNNING.
@@ -226,7 +300,7 @@ impl Scene {
     /// # Panics
     /// When it does not start.
     pub fn start(&self, run: Run) {
-        let outcome = run.detach(self.containerd).unwrap_or_else(|error| panic!("{error:#}"));
+        let outcome = run.detach(&self.containerd).unwrap_or_else(|error| panic!("{error:#}"));
         let _started = outcome.success();
     }
 
@@ -316,13 +390,22 @@ impl Scene {
     /// The same without what `is_expected`.
     pub fn leftovers_but(&self, is_expected: impl Fn(&str) -> bool) -> Vec<String> {
         let start = Instant::now();
+        let mut suspects = None;
         loop {
-            let (ready, guard_pid) = (self.containerd.ready(), self.containerd.guard_pid());
-            let mut found = leaks::find(ready, guard_pid, &self.namespace);
-            found.retain(|line| !self.before.contains(line) && !is_expected(line));
-            if found.is_empty() || start.elapsed() > WAIT_MAX {
-                return found;
+            let mut found = self.places().search();
+            found.retain(|leak| {
+                !self.before.contains(&leak.name) && !is_expected(&leak.to_string())
+            });
+            // What names no scene may be this one's only if it is there all the time: others make such things and
+            // remove them.
+            if let Some(suspects) = &suspects {
+                let is_suspect = |leak: &Leak| BTreeSet::contains(suspects, &leak.name);
+                found.retain(|leak| leak.is_own || is_suspect(leak));
             }
+            if found.is_empty() || start.elapsed() > WAIT_MAX {
+                return found.iter().map(Leak::to_string).collect();
+            }
+            suspects = Some(names(&found));
             std::thread::sleep(POLL);
         }
     }
@@ -346,7 +429,7 @@ impl Scene {
         self.remove_containers();
         let left = self.leftovers();
         if left.is_empty() {
-            leaks::remove_cgroups(&self.namespace);
+            self.remove_folders();
             return;
         }
         self.print_logs();
@@ -361,16 +444,31 @@ impl Scene {
             let _task = self.ctr(["task", "rm", "--force", &id]);
             let _container = self.ctr(["container", "rm", &id]);
         }
-        leaks::remove_cgroups(&self.namespace);
+        self.remove_folders();
     }
 
-    /// Kills every sandbox and shim: a failed test may have left them hanging.
+    fn remove_folders(&self) {
+        leaks::remove_cgroups(&self.namespace);
+        if self.owns_node {
+            // The guard removes what stays.
+            let _gone = std::fs::remove_dir_all(self.node.path());
+        }
+    }
+
+    /// Kills every sandbox and shim of this scene: a failed test may have left them hanging.
     fn kill_everything(&self) {
-        for process in processes::descendants(self.containerd.guard_pid()) {
-            if process.pid != self.containerd.ready().containerd_pid() {
+        let start = Instant::now();
+        loop {
+            let mut left = self.processes();
+            left.retain(|process| process.state != 'Z');
+            if left.is_empty() || start.elapsed() > WAIT_MAX {
+                return;
+            }
+            for process in left {
                 // Gone in between is as good.
                 let _gone = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
             }
+            std::thread::sleep(POLL);
         }
     }
 
@@ -378,8 +476,7 @@ impl Scene {
     fn print_logs(&self) {
         let ready = self.containerd.ready();
         eprintln!("--- {}\n{}", ready.log().display(), guard::log_tail(&ready.log()));
-        for group in
-            std::fs::read_dir(ready.cwasi_state().join("g")).into_iter().flatten().flatten()
+        for group in std::fs::read_dir(self.node.state().join("g")).into_iter().flatten().flatten()
         {
             let log = group.path().join("daemon.log");
             eprintln!("--- {}\n{}", log.display(), guard::log_tail(&log));
@@ -398,12 +495,25 @@ impl Drop for Scene {
     }
 }
 
-fn guests_archive(guests: &Path, dir: &Path) -> PathBuf {
-    let archive = dir.join("guests.tar");
+fn names(leaks: &[Leak]) -> BTreeSet<String> {
+    leaks.iter().map(|leak| leak.name.clone()).collect()
+}
+
+/// The archive `name` in `dir`, written if it is missing. Several scenes may write it: the last one's stays, and each
+/// reads a whole one.
+fn archive_in(dir: &Path, name: &str, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> PathBuf {
+    let archive = dir.join(format!("{name}.tar"));
     if !archive.exists() {
-        write_guests(guests, &archive).unwrap_or_else(|error| panic!("{error:#}"));
+        let new = dir.join(format!("{}.tar", unique(name)));
+        write(&new).unwrap_or_else(|error| panic!("{error:#}"));
+        std::fs::rename(new, &archive)
+            .unwrap_or_else(|error| panic!("{}: {error}", archive.display()));
     }
     archive
+}
+
+fn guests_archive(guests: &Path, dir: &Path) -> PathBuf {
+    archive_in(dir, "guests", |archive| write_guests(guests, archive))
 }
 
 fn write_guests(guests: &Path, archive: &Path) -> anyhow::Result<()> {

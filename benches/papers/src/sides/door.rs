@@ -77,7 +77,7 @@ impl Function {
             None => run.runtime(RUNC).env("PORT", &port.to_string()),
         };
         run = self.env.iter().fold(run, |run, (key, value)| run.env(key, value));
-        let mut command = run.args(self.args.iter().copied()).command(scene.containerd, true);
+        let mut command = run.args(self.args.iter().copied()).command(&scene.containerd, true);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }

@@ -27,7 +27,7 @@ impl<'a> PayloadServer<'a> {
     pub fn start(scene: &'a Scene, id: &str, image: &str) -> Result<Self> {
         let run = Run::new(&scene.namespace, image, id).runtime(RUNC).flag("--net-host");
         let mut ctr: Command =
-            run.args([PROGRAM, "peer-server", "http-loopback"]).command(scene.containerd, false);
+            run.args([PROGRAM, "peer-server", "http-loopback"]).command(&scene.containerd, false);
         let mut ctr = ctr.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("ctr run")?;
         let stdout = ctr.stdout.take().context("stdout is a pipe")?;
         let mut server = Self { scene, id: id.to_owned(), address: String::new(), ctr };

@@ -80,7 +80,7 @@ impl Side {
             }
             None => run.runtime(RUNC),
         };
-        let output = run.command(scene.containerd, true).output().context("ctr run")?;
+        let output = run.command(&scene.containerd, true).output().context("ctr run")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{id} did not start: {said}");
         Ok(())
