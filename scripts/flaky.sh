@@ -46,26 +46,13 @@ target=${TEST:-all}${CASE:+ ($CASE)}
 mkdir -p "$STATE_DIR" "$LOGS"
 [ -e "$TABLE" ] || printf 'date\trevision\ttarget\tpassed\tfailed\tseconds\tnames\n' >"$TABLE"
 
-session_pid=
 loop_pids=()
 end() {
-    trap - EXIT
-    [ -z "$session_pid" ] || kill -- "-$session_pid" 2>/dev/null || true
+    end_session
     [ ${#loop_pids[@]} = 0 ] || kill "${loop_pids[@]}" 2>/dev/null || true
 }
+sessions_end_here
 trap end EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
-# Runs a command in a session of its own, which ends with this script.
-in_session() {
-    local code=0
-    setsid "$@" &
-    session_pid=$!
-    wait "$session_pid" || code=$?
-    session_pid=
-    return "$code"
-}
 
 say "building"
 in_session scripts/test.sh --build

@@ -7,6 +7,7 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 cd "$CHECKOUT"
+sessions_end_here
 CLONE=$STATE_DIR/gate-clone
 RESULTS=$STATE_DIR/gate
 LOG=$STATE_DIR/gate.log

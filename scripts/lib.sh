@@ -12,14 +12,21 @@ die() {
     exit 1
 }
 
-# Runs a command in a session of its own, and ends that with this script. One at a time.
+# Runs a command in a session of its own, which ends with this script after `sessions_end_here`. One at a time.
 in_session() {
+    local code=0
     # In the background setsid leads no group, so that it makes the session itself instead of in a child.
     setsid "$@" &
-    local leader=$! code=0
-    # shellcheck disable=SC2064 # this leader
-    trap "kill -- -$leader 2>/dev/null; exit 130" INT TERM
-    wait "$leader" || code=$?
-    trap - INT TERM
+    session_pid=$!
+    wait "$session_pid" || code=$?
+    session_pid=
     return "$code"
+}
+
+end_session() { [ -z "${session_pid:-}" ] || kill -- "-$session_pid" 2>/dev/null || true; }
+
+sessions_end_here() {
+    trap end_session EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
 }

@@ -11,6 +11,7 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 cd "$CHECKOUT"
+sessions_end_here
 RESULTS=$STATE_DIR/nightly.tsv
 LOGS=$TARGET_DIR/nightly
 PAGE=$CHECKOUT/docs/conformance.md
