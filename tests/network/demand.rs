@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cwasi_modes::CallError;
 use cwasi_modes::causes::Unreached;
@@ -55,9 +55,21 @@ impl Controller {
         while self.next_message() != OWN.as_bytes() {}
     }
 
-    /// Reads messages until this many calls wait.
+    /// Reads messages until this many calls wait. As for the operator, none waits when messages do not repeat it: that the
+    /// last call has ended is said once, and a link that is down on a busy machine loses it.
     fn wait_until_waiting(&mut self, calls: u64) {
-        while self.next().waiting != calls {}
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let next = async { tokio::time::timeout(demand::BELIEVED, self.messages.next()).await };
+            let waiting = match self.peer.reactor.block_on(next) {
+                Ok(message) => Demand::decode(&message.unwrap()).unwrap().waiting,
+                Err(_silence) => 0,
+            };
+            if waiting == calls {
+                return;
+            }
+        }
+        panic!("{calls} calls do not wait");
     }
 }
 
