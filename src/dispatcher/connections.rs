@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cwasi_modes::causes::{Break, Unreached};
 use cwasi_modes::local::{LocalMode, ReceivedAnswer};
@@ -81,23 +81,25 @@ impl Connections {
         avoid: &[String],
         deadline: Option<Deadline>,
     ) -> Result<LinkId, CallError> {
-        let (fallback, nearer) = match self.links.pick(target) {
+        let (fallback, nearer) = match self.links.pick(target, Instant::now()) {
             Pick::Take(link) => return Ok(link),
             Pick::AskFirst { fallback, nearer } => (Some(fallback), nearer),
             Pick::Ask => (None, false),
         };
         let held = fallback.map(|_| self.links.instances(target)).unwrap_or_default();
         let query = RouteQuery { target, avoid, held: &held, nearer };
-        match (resolver.resolve(&query, deadline), fallback) {
+        let resolved = resolver.resolve(&query, deadline);
+        let now = Instant::now();
+        match (resolved, fallback) {
             (Ok(ResolvedRoute { route: Some(route), instances }), _) => {
-                Ok(self.links.add(target, route, instances))
+                Ok(self.links.add(target, route, instances, now))
             }
             // No other instance, or none that accepts a connection: use the known ones for a while.
             (_, Some(fallback)) => {
                 if nearer {
-                    self.links.set_none_nearer(target);
+                    self.links.set_none_nearer(target, now);
                 } else {
-                    self.links.set_count(target, held.len());
+                    self.links.set_count(target, held.len(), now);
                 }
                 Ok(fallback)
             }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::time::Instant;
 
 use cwasi_modes::ModeKind;
 use cwasi_modes::local::LocalRoute;
@@ -97,14 +98,15 @@ pub struct Links {
 impl Links {
     /// The connection for the next call of `target`.
     #[must_use]
-    pub fn pick(&self, target: &str) -> Pick<LinkId> {
+    pub fn pick(&self, target: &str, now: Instant) -> Pick<LinkId> {
         let Some(callee) = self.callees.get(target) else { return Pick::Ask };
         let known = callee.links.iter().filter_map(|id| Some((*id, self.links.get(id)?)));
         let usable = known.filter(|(_, link)| !link.retired);
-        callee.instances.pick(usable.map(|(id, link)| {
+        let loads = usable.map(|(id, link)| {
             let (mode, is_far) = (link.route.mode(), link.route.is_far());
             (id, Load { in_flight: link.out, mode, is_far })
-        }))
+        });
+        callee.instances.pick(loads, now)
     }
 
     /// The connected instances of `target`.
@@ -125,7 +127,7 @@ impl Links {
     }
 
     /// Adds a connection, with the shim's number of instances.
-    pub fn add(&mut self, target: &str, route: Route, instances: usize) -> LinkId {
+    pub fn add(&mut self, target: &str, route: Route, instances: usize, now: Instant) -> LinkId {
         if self.callees.len() >= ROUTES_MAX && !self.callees.contains_key(target) {
             self.links.retain(|_, link| link.out > 0);
             let links = &self.links;
@@ -142,26 +144,26 @@ impl Links {
         let target: Rc<str> = target.into();
         let callee = self.callees.entry(Rc::clone(&target)).or_insert_with(|| CalleeLinks {
             links: Vec::new(),
-            instances: KnownInstances::new(INSTANCES_MAX, instances),
+            instances: KnownInstances::new(INSTANCES_MAX, instances, now),
         });
         callee.links.push(id);
-        callee.instances.set_count(instances);
+        callee.instances.set_count(instances, now);
         let reason = route.reason().into();
         self.links.insert(id, Link { target, route, reason, out: 0, retired: false });
         id
     }
 
     /// Records the shim's number of instances of `target`.
-    pub fn set_count(&mut self, target: &str, instances: usize) {
+    pub fn set_count(&mut self, target: &str, instances: usize, now: Instant) {
         if let Some(callee) = self.callees.get_mut(target) {
-            callee.instances.set_count(instances);
+            callee.instances.set_count(instances, now);
         }
     }
 
     /// Records that the shim knows no nearer instance of `target`.
-    pub fn set_none_nearer(&mut self, target: &str) {
+    pub fn set_none_nearer(&mut self, target: &str, now: Instant) {
         if let Some(callee) = self.callees.get_mut(target) {
-            callee.instances.set_none_nearer();
+            callee.instances.set_none_nearer(now);
         }
     }
 
@@ -265,6 +267,7 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use super::super::instances::REFRESH_INTERVAL;
     use super::*;
     use cwasi_sys::seqpacket::pair;
 
@@ -275,50 +278,46 @@ mod tests {
         Route::Local { local, reason: String::new(), nearest: true }
     }
 
-    fn age(links: &mut Links, target: &str) {
-        links.callees.get_mut(target).unwrap().instances.age();
-    }
-
     #[test]
     fn calls_go_to_the_idlest_and_others_are_asked_for_while_there_may_be_some() {
-        let mut links = Links::default();
-        assert_eq!(links.pick("b"), Pick::Ask);
-        let first = links.add("b", route("1"), 2);
-        assert_eq!(links.pick("b"), Pick::Take(first));
+        let (mut links, now) = (Links::default(), Instant::now());
+        assert_eq!(links.pick("b", now), Pick::Ask);
+        let first = links.add("b", route("1"), 2, now);
+        assert_eq!(links.pick("b", now), Pick::Take(first));
         links.sent(first);
         assert_eq!(
-            links.pick("b"),
+            links.pick("b", now),
             Pick::AskFirst { fallback: first, nearer: false },
             "there is one more"
         );
-        let second = links.add("b", route("2"), 2);
+        let second = links.add("b", route("2"), 2, now);
         assert_eq!(links.instances("b"), ["1", "2"]);
-        assert_eq!(links.pick("b"), Pick::Take(second));
+        assert_eq!(links.pick("b", now), Pick::Take(second));
         links.sent(second);
         links.sent(second);
-        assert_eq!(links.pick("b"), Pick::Take(first), "all are known, so the idlest");
+        assert_eq!(links.pick("b", now), Pick::Take(first), "all are known, so the idlest");
         links.done(first);
         assert_eq!(links.busy().count(), 1);
     }
 
     #[test]
     fn an_outdated_count_is_asked_for_again_and_a_network_never() {
-        let mut links = Links::default();
-        let first = links.add("b", route("1"), 1);
+        let (mut links, now) = (Links::default(), Instant::now());
+        let first = links.add("b", route("1"), 1, now);
         links.sent(first);
-        assert_eq!(links.pick("b"), Pick::Take(first));
-        age(&mut links, "b");
-        assert_eq!(links.pick("b"), Pick::AskFirst { fallback: first, nearer: false });
+        assert_eq!(links.pick("b", now), Pick::Take(first));
+        let now = now + REFRESH_INTERVAL;
+        assert_eq!(links.pick("b", now), Pick::AskFirst { fallback: first, nearer: false });
         for number in 1..INSTANCES_MAX {
-            let link = links.add("b", route(&number.to_string()), 100);
+            let link = links.add("b", route(&number.to_string()), 100, now);
             links.sent(link);
         }
-        assert_eq!(links.pick("b"), Pick::Take(first), "no more than these");
+        assert_eq!(links.pick("b", now), Pick::Take(first), "no more than these");
         let Route::Local { local: bridge, reason, .. } = route("") else { panic!("a local route") };
-        let bridge = links.add("far", Route::Networked { bridge, reason }, 3);
+        let bridge = links.add("far", Route::Networked { bridge, reason }, 3, now);
         links.sent(bridge);
-        age(&mut links, "far");
-        assert_eq!(links.pick("far"), Pick::Take(bridge));
+        let now = now + REFRESH_INTERVAL;
+        assert_eq!(links.pick("far", now), Pick::Take(bridge));
         assert!(links.instances("far").is_empty());
     }
 
@@ -330,21 +329,21 @@ mod tests {
             };
             Route::Local { local, reason, nearest: false }
         };
-        let mut links = Links::default();
-        let (idle, busy) = (links.add("b", far("1"), 2), links.add("b", far("2"), 2));
+        let (mut links, now) = (Links::default(), Instant::now());
+        let (idle, busy) = (links.add("b", far("1"), 2, now), links.add("b", far("2"), 2, now));
         links.sent(busy);
-        assert_eq!(links.pick("b"), Pick::Take(idle), "it has just been asked");
-        age(&mut links, "b");
-        assert_eq!(links.pick("b"), Pick::AskFirst { fallback: idle, nearer: true });
-        links.set_none_nearer("b");
-        assert_eq!(links.pick("b"), Pick::Take(idle), "there is none");
-        let own = links.add("b", route("3"), 1);
-        assert_eq!(links.pick("b"), Pick::Take(own));
+        assert_eq!(links.pick("b", now), Pick::Take(idle), "it has just been asked");
+        let now = now + REFRESH_INTERVAL;
+        assert_eq!(links.pick("b", now), Pick::AskFirst { fallback: idle, nearer: true });
+        links.set_none_nearer("b", now);
+        assert_eq!(links.pick("b", now), Pick::Take(idle), "there is none");
+        let own = links.add("b", route("3"), 1, now);
+        assert_eq!(links.pick("b", now), Pick::Take(own));
         assert!(links.route(idle).is_none() && links.route(busy).is_some(), "its call goes on");
         links.done(busy);
         assert!(links.route(busy).is_none());
-        age(&mut links, "b");
-        assert_eq!(links.pick("b"), Pick::Take(own), "nothing is nearer");
+        let now = now + REFRESH_INTERVAL;
+        assert_eq!(links.pick("b", now), Pick::Take(own), "nothing is nearer");
     }
 
     #[test]
@@ -356,28 +355,28 @@ mod tests {
             local.lends = true;
             Route::Local { local, reason, nearest }
         };
-        let mut links = Links::default();
+        let (mut links, now) = (Links::default(), Instant::now());
         assert!(!links.lends("b"), "no instance is known");
-        links.add("b", lending("1"), 2);
+        links.add("b", lending("1"), 2, now);
         assert!(links.lends("b") && !links.lends("c"));
-        links.add("b", route("2"), 2);
+        links.add("b", route("2"), 2, now);
         assert!(!links.lends("b"));
     }
 
     #[test]
     fn a_retired_connection_closes_with_its_last_call() {
-        let mut links = Links::default();
-        let first = links.add("b", route("1"), 1);
+        let (mut links, now) = (Links::default(), Instant::now());
+        let first = links.add("b", route("1"), 1, now);
         links.sent(first);
         assert_eq!(links.retire(first).as_deref(), Some("1"));
-        assert_eq!(links.pick("b"), Pick::Ask);
+        assert_eq!(links.pick("b", now), Pick::Ask);
         assert!(links.route_and_target(first).is_some_and(|(_, target)| target == "b"));
         links.done(first);
         assert!(links.route(first).is_none() && links.callees.is_empty());
-        let idle = links.add("b", route("2"), 1);
+        let idle = links.add("b", route("2"), 1, now);
         links.retire(idle);
         assert!(links.route(idle).is_none(), "nothing was out");
-        let lost = links.add("b", route("3"), 1);
+        let lost = links.add("b", route("3"), 1, now);
         links.sent(lost);
         links.lost(lost);
         assert_eq!(links.busy().count(), 0);
@@ -387,11 +386,11 @@ mod tests {
 
     #[test]
     fn known_callees_are_bounded_and_busy_ones_stay() {
-        let mut links = Links::default();
-        let busy = links.add("busy", route("1"), 1);
+        let (mut links, now) = (Links::default(), Instant::now());
+        let busy = links.add("busy", route("1"), 1, now);
         links.sent(busy);
         for number in 0..ROUTES_MAX {
-            links.add(&format!("f{number}"), route("1"), 1);
+            links.add(&format!("f{number}"), route("1"), 1, now);
         }
         assert!(links.callees.len() <= 2 && links.route(busy).is_some());
         links.close_busy();

@@ -219,7 +219,7 @@ fn a_caller_that_is_not_allowed_is_refused() {
 fn each_misbehaviour_is_its_own_requests_error_and_the_next_is_served() {
     let scene = scene("misbehave");
     for guest in ["server", "filter"] {
-        secondary(&scene, guest, guest, &[("cwasi.timeout", "2s")]);
+        secondary(&scene, guest, guest, &[("cwasi.timeout", "6s")]);
         let orders = ["!trap", "!oob", "!recurse", "!loop", "!block", "!exit 3"];
         let wanted = ["trapped", "trapped", "trapped", "timeout", "timeout", "failed"];
         let mut args = vec!["calls", guest];

@@ -73,7 +73,7 @@ fn a_call_that_dies_in_an_unread_write_says_so() {
     let printer = scene.guest("printer", "actor").args(["print"]);
     let printer = printer.annotation("cwasi.role", "secondary");
     let printer = printer.annotation("cwasi.function", "printer");
-    scene.start(printer.annotation("cwasi.timeout", "2s"));
+    scene.start(printer.annotation("cwasi.timeout", "6s"));
     let call = |id: &str, payload: &str| {
         scene.run(scene.guest(id, "probe").args(["call", "printer", payload]))
     };

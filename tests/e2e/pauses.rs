@@ -1,7 +1,8 @@
 //! End to end on a real containerd: functions that wait go on waiting after a pause, by the cgroup freezer and by signals.
 //!
 //! The kernel interrupts some system calls of a process that is stopped and continued. Each test pauses a function again
-//! and again until what it waits for is over.
+//! and again until what it waits for is over. On a busy machine a wait may be over after too few pauses: the test then
+//! waits for longer.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
@@ -15,8 +16,10 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long a guest sleeps or is waited for.
-const WAIT_MS: &str = "2000";
+/// How long a guest sleeps or is waited for, in milliseconds: the next one when the last one was too short.
+const WAITS_MS: [u32; 4] = [2000, 8000, 32_000, 128_000];
+/// Longest life of a guest that waits.
+const LIFE_MAX: &str = "600s";
 /// Fewest pauses of a waiting guest.
 const PAUSES_MIN: u32 = 3;
 
@@ -24,10 +27,31 @@ fn scene(name: &str) -> Scene {
     Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
 }
 
+/// Runs a guest with longer and longer waits, until it was paused often enough in one. `run` gets the wait and an id,
+/// and returns the number of pauses.
+fn until_paused(run: impl Fn(u32, &str) -> u32) {
+    let mut runs = WAITS_MS.iter().map(|wait| run(*wait, &format!("p-{wait}")));
+    assert!(runs.any(|paused| paused >= PAUSES_MIN), "too few pauses in {WAITS_MS:?} ms");
+}
+
+/// Process id of a task that runs.
+fn running(scene: &Scene, id: &str) -> Option<i32> {
+    let list = scene.ctr(["task", "ls"]).success().text();
+    list.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (name, pid, status) = (fields.next()?, fields.next()?, fields.next()?);
+        (name == id && status == "RUNNING").then(|| pid.parse().ok()).flatten()
+    })
+}
+
 /// Pauses and resumes `id` with both ways until `caller` has ended. `paused` counts.
 fn pause_until_end(scene: &Scene, id: &str, mut caller: Running, paused: &AtomicU32) -> Outcome {
-    wait_for("the task", || (scene.status(id).as_deref() == Some("RUNNING")).then_some(()));
-    let init = scene.pid(id);
+    // On a busy machine a short wait may be over before the test has seen the task.
+    let init = wait_for("the task", || match running(scene, id) {
+        None => caller.has_ended().then_some(None),
+        pid => Some(pid),
+    });
+    let Some(init) = init else { return caller.finish().unwrap() };
     while !caller.has_ended() {
         // A primary may end meanwhile.
         if scene.ctr(["task", "pause", id]).code == 0 {
@@ -47,36 +71,47 @@ fn pause_until_end(scene: &Scene, id: &str, mut caller: Running, paused: &Atomic
 
 #[test]
 fn a_primary_that_sleeps_goes_on_sleeping() {
-    let (scene, paused) = (scene("pause-primary"), AtomicU32::new(0));
-    let run = scene.guest("p", "probe").args(["say-then", "begun", "sleep", "6000"]);
-    let primary = run.spawn(&scene.containerd).unwrap();
-    let outcome = pause_until_end(&scene, "p", primary, &paused).success();
-    assert_eq!(outcome.text(), "begun\n", "{}", outcome.stderr);
-    assert!(paused.into_inner() >= PAUSES_MIN);
+    let scene = scene("pause-primary");
+    until_paused(|wait, id| {
+        let paused = AtomicU32::new(0);
+        let run = scene.guest(id, "probe").args(["say-then", "begun", "sleep", &wait.to_string()]);
+        let primary = run.annotation("cwasi.timeout", LIFE_MAX).spawn(&scene.containerd).unwrap();
+        let outcome = pause_until_end(&scene, id, primary, &paused).success();
+        assert_eq!(outcome.text(), "begun\n", "{}", outcome.stderr);
+        paused.into_inner()
+    });
 }
 
 #[test]
 fn a_callee_that_sleeps_answers() {
-    let (scene, paused) = (scene("pause-callee"), AtomicU32::new(0));
-    scene.secondary("server", "server");
-    let payload = format!("!sleep {WAIT_MS}");
-    let run = scene.guest("p", "probe").args(["calls", "server", &payload]);
-    let caller = run.spawn(&scene.containerd).unwrap();
-    let outcome = pause_until_end(&scene, "server", caller, &paused).success();
-    assert!(outcome.text().starts_with("ok: "), "{}{}", outcome.text(), outcome.stderr);
-    assert!(paused.into_inner() >= PAUSES_MIN);
+    let scene = scene("pause-callee");
+    let server = scene.guest("server", "server").annotation("cwasi.role", "secondary");
+    scene.start(server.annotation("cwasi.timeout", LIFE_MAX));
+    until_paused(|wait, id| {
+        let paused = AtomicU32::new(0);
+        let payload = format!("!sleep {wait}");
+        let run = scene.guest(id, "probe").args(["calls", "server", &payload]);
+        let caller = run.annotation("cwasi.timeout", LIFE_MAX).spawn(&scene.containerd).unwrap();
+        let outcome = pause_until_end(&scene, "server", caller, &paused).success();
+        assert!(outcome.text().starts_with("ok: "), "{}{}", outcome.text(), outcome.stderr);
+        paused.into_inner()
+    });
 }
 
 #[test]
 fn a_caller_that_waits_for_several_calls_gets_all_answers() {
-    let (scene, paused) = (scene("pause-caller"), AtomicU32::new(0));
-    let actor = scene.guest("actor", "actor").args(["nap", WAIT_MS]);
-    scene.start(actor.annotation("cwasi.role", "secondary"));
-    let run = scene.guest("p", "fan").args(["answers", "actor", "3"]);
-    let caller = run.spawn(&scene.containerd).unwrap();
-    let outcome = pause_until_end(&scene, "p", caller, &paused);
-    let _answered = outcome.success();
-    assert!(paused.into_inner() >= PAUSES_MIN);
+    let scene = scene("pause-caller");
+    until_paused(|wait, id| {
+        let (paused, actor) = (AtomicU32::new(0), format!("actor-{wait}"));
+        let callee = scene.guest(&actor, "actor").args(["nap", &wait.to_string()]);
+        let callee = callee.annotation("cwasi.timeout", LIFE_MAX);
+        let callee = callee.annotation("cwasi.function", &actor);
+        scene.start(callee.annotation("cwasi.role", "secondary"));
+        let run = scene.guest(id, "fan").args(["answers", &actor, "3"]);
+        let caller = run.annotation("cwasi.timeout", LIFE_MAX).spawn(&scene.containerd).unwrap();
+        let _answered = pause_until_end(&scene, id, caller, &paused).success();
+        paused.into_inner()
+    });
 }
 
 /// The guest's socket has a time limit, without which the kernel repeats the call itself.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cwasi_modes::CallError;
 use cwasi_modes::causes::Unreached;
@@ -39,24 +39,37 @@ impl Controller {
         Self { peer, messages }
     }
 
-    fn next(&mut self) -> Demand {
+    fn next_message(&mut self) -> Vec<u8> {
         let next = async { tokio::time::timeout(PATIENCE, self.messages.next()).await };
-        Demand::decode(&self.peer.reactor.block_on(next).unwrap().unwrap()).unwrap()
+        self.peer.reactor.block_on(next).unwrap().unwrap()
     }
 
-    /// Reads the messages that are there.
-    fn forget(&mut self) {
-        const QUIET: Duration = Duration::from_millis(100);
-        let mut next = || {
-            let next = async { tokio::time::timeout(QUIET, self.messages.next()).await };
-            self.peer.reactor.block_on(next)
-        };
-        while next().is_ok() {}
+    fn next(&mut self) -> Demand {
+        Demand::decode(&self.next_message()).unwrap()
     }
 
-    /// Reads messages until this many calls wait.
+    /// Reads the messages that were sent until now: those before one of its own.
+    fn forget(&mut self, redis: &Redis) {
+        const OWN: &str = "own";
+        redis.cli(&["PUBLISH", demand::CHANNEL, OWN]);
+        while self.next_message() != OWN.as_bytes() {}
+    }
+
+    /// Reads messages until this many calls wait. As for the operator, none waits when messages do not repeat it: that the
+    /// last call has ended is said once, and a link that is down on a busy machine loses it.
     fn wait_until_waiting(&mut self, calls: u64) {
-        while self.next().waiting != calls {}
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let next = async { tokio::time::timeout(demand::BELIEVED, self.messages.next()).await };
+            let waiting = match self.peer.reactor.block_on(next) {
+                Ok(message) => Demand::decode(&message.unwrap()).unwrap().waiting,
+                Err(_silence) => 0,
+            };
+            if waiting == calls {
+                return;
+            }
+        }
+        panic!("{calls} calls do not wait");
     }
 }
 
@@ -192,7 +205,7 @@ fn no_call_is_lost_while_instances_come_and_go() {
             wait_for("calls", || answered.load(Ordering::Relaxed) >= enough);
             // As a pod ends: no call comes any more, and those that it has end.
             there.withdraw(&instance);
-            controller.forget();
+            controller.forget(&redis);
             controller.wait_until_waiting(CALLERS as u64);
             instance.kill();
         }

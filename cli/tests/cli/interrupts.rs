@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use cwasi_testbed::paths::checkout;
 use cwasi_testbed::scene::wait_for;
@@ -14,10 +13,28 @@ use super::home::signal;
 use super::scene::Stage;
 use super::stderr;
 
-/// Latest interruption of a start, after its begin. On a quiet machine a start takes a part of that.
-const SPAN: Duration = Duration::from_millis(600);
-/// Moments of a start at which it is interrupted.
-const MOMENTS: u32 = 6;
+/// A stage of a command, at which it is interrupted.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Begin,
+    /// This container exists.
+    Container(&'static str),
+    /// It runs.
+    Running(&'static str),
+}
+
+/// Waits until a command is at this stage, or has ended. Returns false when it has ended.
+fn reaches(stage: &Stage, command: &mut Child, at: At) -> bool {
+    wait_for(&format!("{at:?}"), || {
+        let is_there = match at {
+            At::Begin => true,
+            At::Container(id) => stage.containers().iter().any(|it| it == id),
+            At::Running(id) => stage.scene.status(id).as_deref() == Some("RUNNING"),
+        };
+        let has_ended = command.try_wait().unwrap().is_some();
+        (is_there || has_ended).then_some(!has_ended)
+    })
+}
 
 /// `128 + number`, as shells say it.
 fn code_of(signal: Signal) -> Option<i32> {
@@ -91,27 +108,28 @@ fn busy(stage: &Stage) -> Option<u64> {
 }
 
 #[test]
-fn starts_are_taken_down_at_any_moment() {
+fn starts_are_taken_down_at_any_stage() {
     let stage = Stage::new("cli-signals");
     let file = endless(&stage, &stage.guest("greeter"));
-    // Compiled before: the moments are those of a start.
+    // Compiled before: the stages are those of a start.
     stage.ok(&["run", &file, "--set", "spec.functions.probe.args=[args]"]);
-    let phase = std::process::id() % 100;
-    for verb in ["run", "deploy"] {
-        for number in 0..MOMENTS {
-            // Other moments in each run of the tests.
-            let moment = SPAN * (100 * number + phase) / (100 * MOMENTS);
-            let child = start(&stage, &[verb, &file]);
-            std::thread::sleep(moment);
-            signal(&child, [SIGINT, SIGTERM, SIGHUP][number as usize % 3]);
-            let output = child.wait_with_output().unwrap();
-            let what = format!("{verb} after {moment:?}: {}", stderr(&output));
-            if output.status.success() {
-                // It was faster than the signal.
-                stage.ok(&["rm", "--workflow", "endless"]);
-            }
-            nothing_is_left(&stage, &what);
+    let greeter = [At::Begin, At::Container("endless.greeter"), At::Running("endless.greeter")];
+    // A primary, which `deploy` does not start.
+    let probe = [At::Container("endless.probe"), At::Running("endless.probe")];
+    let runs = greeter.into_iter().chain(probe).map(|at| ("run", at));
+    let stages = runs.chain(greeter.map(|at| ("deploy", at)));
+    for ((verb, at), with) in stages.zip([SIGINT, SIGTERM, SIGHUP].into_iter().cycle()) {
+        let mut child = start(&stage, &[verb, &file]);
+        if reaches(&stage, &mut child, at) {
+            signal(&child, with);
         }
+        let output = child.wait_with_output().unwrap();
+        let what = format!("{verb} at {at:?}: {}", stderr(&output));
+        if output.status.success() {
+            // It was faster than the signal.
+            stage.ok(&["rm", "--workflow", "endless"]);
+        }
+        nothing_is_left(&stage, &what);
     }
 }
 
@@ -168,23 +186,27 @@ fn a_second_signal_does_not_stop_taking_down() {
 }
 
 #[test]
-fn scaling_is_taken_back_at_any_moment() {
+fn scaling_is_taken_back_at_any_stage() {
     let stage = Stage::new("cli-signals-scale");
     stage.ok(&["deploy", &stage.hello()]);
-    let phase = std::process::id() % 100;
-    for number in 0..MOMENTS / 2 {
-        let moment = SPAN * (100 * number + phase) / (100 * MOMENTS);
-        let child = start(&stage, &["scale", "greeter", "3"]);
-        std::thread::sleep(moment);
-        signal(&child, SIGINT);
+    for at in [
+        At::Begin,
+        At::Container("hello.greeter.2"),
+        At::Running("hello.greeter.2"),
+        At::Container("hello.greeter.3"),
+    ] {
+        let mut child = start(&stage, &["scale", "greeter", "3"]);
+        if reaches(&stage, &mut child, at) {
+            signal(&child, SIGINT);
+        }
         let output = child.wait_with_output().unwrap();
         // Each replica is whole or not there, and the others stay.
         for id in stage.containers() {
             let status = stage.scene.status(&id);
-            assert_eq!(status.as_deref(), Some("RUNNING"), "{id} after {moment:?}: {output:?}");
+            assert_eq!(status.as_deref(), Some("RUNNING"), "{id} at {at:?}: {output:?}");
         }
         stage.ok(&["scale", "greeter", "1"]);
-        assert_eq!(stage.containers(), ["hello.greeter"], "after {moment:?}");
+        assert_eq!(stage.containers(), ["hello.greeter"], "at {at:?}");
     }
     stage.ok(&["rm", "greeter"]);
     nothing_is_left(&stage, "scale");

@@ -223,7 +223,10 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
     let image = stage.scene.import_redis(RedisVersion::Redis7);
     let user = net(&stage, "user", &["redis=PING"], "");
     let busybox = |more: &str| cache(BUSYBOX, more);
-    let unready = |check: &str| busybox(&format!("{IDLE}, health: {{{check}timeout: 2s}}"));
+    let within = |check: &str, timeout: &str| {
+        busybox(&format!("{IDLE}, health: {{{check}timeout: {timeout}}}"))
+    };
+    let unready = |check: &str| within(check, "2s");
     for (services, code, parts) in [
         (
             unready(""),
@@ -236,7 +239,12 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
             70,
             &["service cache ended with code 3 before it was ready", "last words"],
         ),
-        (unready("command: ['false'], "), 70, &["not ready after 2 s: `false` ended with code 1"]),
+        // Time enough for one check to end.
+        (
+            within("command: ['false'], ", "10s"),
+            70,
+            &["not ready after 10 s: `false` ended with code 1"],
+        ),
         (unready("command: [sleep, '1000'], "), 70, &["2 s: `sleep 1000` took longer than"]),
         (unready("command: [nothing], "), 70, &["service cache is not ready after 2 s: `nothing`"]),
         (
@@ -269,14 +277,14 @@ fn a_service_is_ready_when_it_answers_over_http() {
     let stage = Stage::new("cli-services-http");
     stage.scene.import_busybox();
     let start = "mkdir /www; echo ok > /www/healthz; exec busybox httpd -f -p 6379 -h /www";
-    let service = |path: &str| {
-        let health = format!("health: {{http: {path}, timeout: 5s}}");
+    let service = |path: &str, timeout: &str| {
+        let health = format!("health: {{http: {path}, timeout: {timeout}}}");
         cache(BUSYBOX, &format!(", command: [sh, -c, '{start}'], {health}"))
     };
     let user = net(&stage, "user", &["env=CACHE_SERVICE_PORT"], "");
-    let refused = stage.fails(70, &["run", &workflow(&stage, &service("/nothing"), &user)]);
+    let refused = stage.fails(70, &["run", &workflow(&stage, &service("/nothing", "15s"), &user)]);
     assert!(refused.contains("GET /nothing on port 6379 answers with status 404"), "{refused}");
-    let said = stage.ok(&["run", &workflow(&stage, &service("/healthz"), &user)]);
+    let said = stage.ok(&["run", &workflow(&stage, &service("/healthz", "60s"), &user)]);
     assert_eq!(said, "env=CACHE_SERVICE_PORT -> 6379\n");
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -64,7 +65,7 @@ struct OpenConnections {
 
 impl Default for OpenConnections {
     fn default() -> Self {
-        let instances = KnownInstances::new(CONNECTIONS_MAX, 0);
+        let instances = KnownInstances::new(CONNECTIONS_MAX, 0, Instant::now());
         Self { connections: Vec::new(), instances }
     }
 }
@@ -72,11 +73,12 @@ impl Default for OpenConnections {
 impl OpenConnections {
     fn pick(&mut self) -> Pick<Arc<Connection>> {
         self.connections.retain(|connection| !connection.has_ended());
-        self.instances.pick(self.connections.iter().map(|connection| {
+        let loads = self.connections.iter().map(|connection| {
             // A process of the host has no group.
             let (in_flight, mode, is_far) = (connection.in_flight(), connection.mode, false);
             (Arc::clone(connection), Load { in_flight, mode, is_far })
-        }))
+        });
+        self.instances.pick(loads, Instant::now())
     }
 }
 
@@ -121,7 +123,7 @@ impl Callee {
             (Ok(Some(connection)), _) | (Ok(None), Some(connection)) => Ok(connection),
             (Err(_), Some(connection)) => {
                 // Another connection serves; ask again after a while.
-                self.open().instances.set_count(0);
+                self.open().instances.set_count(0, Instant::now());
                 Ok(connection)
             }
             (Ok(None), None) => {
@@ -165,7 +167,7 @@ impl Callee {
                 (ConnectionRoute { target, instance, mode, reason, max_payload, lends }, 1)
             }
             ResolveReply::NoOther { instances } => {
-                self.open().instances.set_count(instances);
+                self.open().instances.set_count(instances, Instant::now());
                 return Ok(None);
             }
             ResolveReply::Unroutable { errno, message } => {
@@ -176,7 +178,7 @@ impl Callee {
         let Some(fd) = fd else { return Ok(None) };
         let connection = Connection::start(fd, route).map_err(|error| internal(&error))?;
         let mut open = self.open();
-        open.instances.set_count(instances);
+        open.instances.set_count(instances, Instant::now());
         open.connections.push(Arc::clone(&connection));
         Ok(Some(connection))
     }

@@ -66,10 +66,11 @@ struct List {
     background: Background,
 }
 
+/// No clock: each decision gets the time.
 impl List {
-    fn new(epoch: u64) -> Self {
+    fn new(epoch: u64, now: Instant) -> Self {
         Self {
-            read: Instant::now(),
+            read: now,
             epoch,
             locations: Vec::new(),
             announcement: None,
@@ -80,38 +81,50 @@ impl List {
         }
     }
 
-    fn is_fresh(&self, epoch: u64) -> bool {
+    fn is_fresh(&self, epoch: u64, now: Instant) -> bool {
         let fresh = match &self.announcement {
             _ if !self.locations.is_empty() => FRESH,
             Some(_) => ON_DEMAND_FRESH,
             None => EMPTY_FRESH,
         };
-        self.epoch == epoch && self.read.elapsed() < fresh
+        self.epoch == epoch && self.age(now) < fresh
+    }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.read)
     }
 
     /// Stores the directory's current list.
-    fn take(&mut self, locations: Vec<Location>) {
+    fn take(&mut self, locations: Vec<Location>, now: Instant) {
         if !locations.is_empty() {
             self.vanished = None;
         } else if !self.locations.is_empty() {
-            self.vanished = Some(Instant::now());
+            self.vanished = Some(now);
         }
         self.locations = locations;
         self.is_kept = false;
     }
 
-    fn vanished(&self) -> Option<Duration> {
-        self.vanished.map(|since| since.elapsed()).filter(|since| *since < KNOWN_FOR)
+    /// Drops one location.
+    fn drop_instance(&mut self, instance: &str, now: Instant) {
+        let mut left = self.locations.clone();
+        left.retain(|one| one.instance != instance);
+        self.take(left, now);
     }
 
-    fn listed(&self) -> FunctionLocations {
+    fn vanished(&self, now: Instant) -> Option<Duration> {
+        let since = self.vanished.map(|since| now.saturating_duration_since(since));
+        since.filter(|since| *since < KNOWN_FOR)
+    }
+
+    fn listed(&self, now: Instant) -> FunctionLocations {
         if !self.locations.is_empty() {
             return FunctionLocations::At(self.locations.clone());
         }
         if let Some(announcement) = &self.announcement {
             return FunctionLocations::OnDemand(announcement.clone());
         }
-        self.vanished().map_or(FunctionLocations::Never, FunctionLocations::Vanished)
+        self.vanished(now).map_or(FunctionLocations::Never, FunctionLocations::Vanished)
     }
 }
 
@@ -161,16 +174,17 @@ impl Routes {
         callee: &Identity,
         usable: impl Fn(&Location) -> bool,
     ) -> Option<Stale> {
+        let now = Instant::now();
         let mut lists = self.lists();
         let list = lists.get_mut(callee)?;
-        if list.is_fresh(directory.epoch()) || list.epoch == FORGOTTEN {
+        if list.is_fresh(directory.epoch(), now) || list.epoch == FORGOTTEN {
             return None;
         }
         let usable: Vec<_> = list.locations.iter().filter(|it| usable(it)).cloned().collect();
         if usable.is_empty() {
             return None;
         }
-        let patience = if list.read.elapsed() < OLD { Duration::ZERO } else { OLD_MAX };
+        let patience = if list.age(now) < OLD { Duration::ZERO } else { OLD_MAX };
         let (routes, directory, callee) = (self.clone(), directory.clone(), callee.clone());
         let look_up = list.background.begin(async move {
             tokio::select! {
@@ -213,38 +227,38 @@ impl Routes {
         directory: &Directory,
         callee: &Identity,
     ) -> Result<FunctionLocations, NetworkError> {
-        let epoch = directory.epoch();
+        let (epoch, read) = (directory.epoch(), Instant::now());
         {
             let mut lists = self.lists();
             match lists.get_mut(callee) {
-                Some(list) if list.is_fresh(epoch) => return Ok(list.listed()),
+                Some(list) if list.is_fresh(epoch, read) => return Ok(list.listed(read)),
                 // Other waiting calls need not ask, too.
-                Some(list) if list.locations.is_empty() => list.read = Instant::now(),
+                Some(list) if list.locations.is_empty() => list.read = read,
                 _ => {}
             }
         }
-        let read = Instant::now();
         let locations = directory.look_up(callee).await?;
         let is_kept = locations.is_empty()
             && self.last_known(callee).is_some_and(|known| !known.is_empty())
             && !directory.returning().await?.is_zero();
         if is_kept && let Some(list) = self.lists().get_mut(callee) {
             (list.read, list.epoch, list.is_kept) = (read, epoch, true);
-            return Ok(list.listed());
+            return Ok(list.listed(Instant::now()));
         }
         let announcement = match &locations[..] {
             [] => directory.announcement(callee).await?,
             _ => None,
         };
+        let now = Instant::now();
         let mut lists = self.lists();
         if lists.len() >= FUNCTIONS_MAX && !lists.contains_key(callee) {
             lists.clear();
         }
-        let list = lists.entry(callee.clone()).or_insert_with(|| List::new(epoch));
+        let list = lists.entry(callee.clone()).or_insert_with(|| List::new(epoch, now));
         (list.read, list.epoch) = (read, epoch);
-        list.take(locations);
+        list.take(locations, now);
         list.announcement = announcement;
-        Ok(list.listed())
+        Ok(list.listed(now))
     }
 
     /// The list as the directory last gave it, however old it is.
@@ -263,9 +277,7 @@ impl Routes {
     /// Drops one location without a listener, here and in Redis.
     pub async fn drop_stale(&self, session: &RedisSession, location: &Location) {
         if let Some(list) = self.lists().get_mut(&location.identity) {
-            let mut left = list.locations.clone();
-            left.retain(|one| one.instance != location.instance);
-            list.take(left);
+            list.drop_instance(&location.instance, Instant::now());
         }
         let (identity, instance) = (&location.identity, &location.instance);
         match locations::withdraw(session, identity, instance).await {
@@ -279,9 +291,7 @@ impl Routes {
         if let Some(list) = self.lists().get_mut(&location.identity)
             && list.is_kept
         {
-            let mut left = list.locations.clone();
-            left.retain(|one| one.instance != location.instance);
-            list.take(left);
+            list.drop_instance(&location.instance, Instant::now());
             list.is_kept = true;
         }
     }
@@ -290,6 +300,68 @@ impl Routes {
     pub fn forget(&self, callee: &Identity) {
         if let Some(list) = self.lists().get_mut(callee) {
             list.epoch = FORGOTTEN;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EPOCH: u64 = 1;
+
+    fn location() -> Location {
+        let identity =
+            Identity { namespace: "n".into(), pod_namespace: String::new(), function: "f".into() };
+        Location {
+            identity,
+            node: "node".into(),
+            instance: "i".into(),
+            allow: Vec::new(),
+            max_payload: 1,
+            http: false,
+            link: None,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 5000,
+            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
+            ..ProptestConfig::default()
+        })]
+
+        /// A function counts as vanished from the moment at which its last instance went, for a minute; it never
+        /// existed before and after. A list is believed for a second, an empty one for a tenth.
+        #[test]
+        fn a_list_says_since_when_a_function_is_gone(
+            steps in prop::collection::vec((any::<bool>(), 0..40_000_u64), 0..40),
+        ) {
+            let begin = Instant::now();
+            let (mut list, mut now) = (List::new(EPOCH, begin), begin);
+            let mut went = None;
+            for (exists, pause) in steps {
+                let was_there = !list.locations.is_empty();
+                went = match (was_there, exists) {
+                    (_, true) => None,
+                    (true, false) => Some(now),
+                    (false, false) => went,
+                };
+                list.take(exists.then(location).into_iter().collect(), now);
+                list.read = now;
+                now += Duration::from_millis(pause);
+                let fresh = if exists { FRESH } else { EMPTY_FRESH };
+                prop_assert_eq!(list.is_fresh(EPOCH, now), Duration::from_millis(pause) < fresh);
+                prop_assert!(!list.is_fresh(EPOCH + 1, now), "another session");
+                let gone = went.map(|at| now - at).filter(|since| *since < KNOWN_FOR);
+                prop_assert_eq!(list.listed(now), match gone {
+                    _ if exists => FunctionLocations::At(vec![location()]),
+                    Some(since) => FunctionLocations::Vanished(since),
+                    None => FunctionLocations::Never,
+                });
+            }
         }
     }
 }

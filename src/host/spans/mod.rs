@@ -13,7 +13,7 @@ mod token_bucket;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -87,7 +87,7 @@ impl Spans {
     }
 
     fn start_in(file: SpanFile, node: &str, exporter: Option<Exporter>) -> Self {
-        let bucket = TokenBucket::new();
+        let bucket = TokenBucket::new(Instant::now());
         let inner = Inner {
             unwritten: Mutex::new(Unwritten { lines: Vec::new(), dropped: 0, bucket }),
             writing: Mutex::default(),
@@ -115,12 +115,13 @@ impl Spans {
 
     pub fn add(&self, source: SpanSource<'_>, report: SpanReport) {
         let (now, epoch) = (monotonic_ns(), monotonic_epoch_unix_ns());
+        let arrived = Instant::now();
         let surplus = report.spans.len().saturating_sub(SPANS_PER_REPORT) as u64;
         let mut unwritten = self.unwritten();
         unwritten.dropped =
             unwritten.dropped.saturating_add(report.dropped).saturating_add(surplus);
         for span in report.spans.into_iter().take(SPANS_PER_REPORT) {
-            let span = checked(span, now, epoch).filter(|_| unwritten.bucket.take());
+            let span = checked(span, now, epoch).filter(|_| unwritten.bucket.take(arrived));
             match span.map(|span| self.recorded(source, span)) {
                 Some(recorded) => self.store(&mut unwritten, recorded),
                 None => unwritten.dropped = unwritten.dropped.saturating_add(1),

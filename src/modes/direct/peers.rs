@@ -145,7 +145,7 @@ impl Peers {
         if let Err(error) = self.check(link) {
             return Some(error);
         }
-        self.avoided.reason(&[link.address.clone(), name(link)])
+        self.avoided.reason(&[link.address.clone(), name(link)], Instant::now())
     }
 
     /// Checks that this node and the other one prove themselves in the same way.
@@ -180,7 +180,7 @@ impl Peers {
         waits: bool,
     ) -> Result<Lease, PeerError> {
         if let Err(error) = self.check(link) {
-            self.avoided.add(&name(link), &error, SHIM_AVOIDED);
+            self.avoided.add(&name(link), &error, Instant::now() + SHIM_AVOIDED);
             return Err(error);
         }
         let busy = || PeerError::Busy { address: link.address.clone() };
@@ -243,7 +243,7 @@ impl Peers {
             peer.idle.retain(|connection| connection.is_usable(number));
             !peer.idle.is_empty() || peer.places.available_permits() < CONNECTIONS_MAX
         });
-        self.avoided.sweep();
+        self.avoided.sweep(Instant::now());
     }
 
     async fn connect(
@@ -267,7 +267,7 @@ impl Peers {
             Ok(Err(error)) => {
                 let error = unanswered(address, &error);
                 if !asks || !matches!(error, PeerError::Closed { .. }) {
-                    self.avoided.add(address, &error, ADDRESS_AVOIDED);
+                    self.avoided.add(address, &error, Instant::now() + ADDRESS_AVOIDED);
                 }
                 return Err(error);
             }
@@ -285,7 +285,7 @@ impl Peers {
             }
             Ok(Err(reason)) => {
                 let error = failed(reason);
-                self.avoided.add(&name(link), &error, SHIM_AVOIDED);
+                self.avoided.add(&name(link), &error, Instant::now() + SHIM_AVOIDED);
                 Err(error)
             }
             Err(_elapsed) => Err(failed("the deadline came first".to_owned())),
@@ -313,7 +313,7 @@ impl Peers {
         if let Some(peer) = lock(&self.shims).get_mut(&name(link)) {
             peer.idle.clear();
         }
-        self.avoided.add(&name(link), &error, ADDRESS_AVOIDED);
+        self.avoided.add(&name(link), &error, Instant::now() + ADDRESS_AVOIDED);
         error
     }
 

@@ -17,7 +17,7 @@ fn scene(name: &str) -> Scene {
 fn each_end_of_a_component_reaches_a_core_module_with_its_reason() {
     let scene = scene("comp-ends");
     for name in ["server", "command", "http"] {
-        scene.start(secondary(&scene, name, name).annotation("cwasi.timeout", "2s"));
+        scene.start(secondary(&scene, name, name).annotation("cwasi.timeout", "6s"));
     }
     for (target, order, errno, says) in [
         ("server", "!fail no wheels", Errno::Failed, "no wheels"),
@@ -42,7 +42,7 @@ fn each_end_of_a_core_module_reaches_a_component_with_its_reason() {
     let scene = scene("comp-core-ends");
     scene.start(secondary(&scene, "server", "server"));
     let core = scene.guest("core", "server").annotation("cwasi.role", "secondary");
-    scene.start(core.annotation("cwasi.function", "core").annotation("cwasi.timeout", "2s"));
+    scene.start(core.annotation("cwasi.function", "core").annotation("cwasi.timeout", "6s"));
     for (order, says) in [
         ("!fail no wheels", "Failed: "),
         ("!trap", "Trapped: "),

@@ -48,7 +48,7 @@ fn a_command_is_a_primary_and_a_secondary_and_calls() {
 fn each_end_of_it_reaches_a_core_module_with_its_reason() {
     let scene = Scene::new(SHIM, "wasi3-ends");
     for name in ["async_command", "async_http"] {
-        scene.start(secondary(&scene, name, name).annotation("cwasi.timeout", "2s"));
+        scene.start(secondary(&scene, name, name).annotation("cwasi.timeout", "6s"));
     }
     for (order, errno, says) in [
         ("!exit", Errno::Failed, "exit code 1; end of its stderr: leaving"),

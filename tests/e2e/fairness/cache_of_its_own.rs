@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cwasi_config::Engine;
 use cwasi_testbed::scene::Scene;
+use cwasi_wire::ids::short_hash;
 
 pub struct Cache {
     folder: PathBuf,
@@ -36,9 +37,19 @@ impl Cache {
 
     /// How many wait for a compiler.
     pub fn tickets(&self) -> usize {
-        let is_ticket =
-            |file: &DirEntry| file.file_name().as_encoded_bytes().starts_with(b"ticket-");
-        files(self.folder.join("aot/queue")).filter(is_ticket).count()
+        self.ticket_names().count()
+    }
+
+    /// True while a module of this namespace waits for a compiler.
+    pub fn waits(&self, namespace: &str) -> bool {
+        let tenant = short_hash(&[namespace]);
+        self.ticket_names().any(|name| name.contains(&format!("-{tenant}-")))
+    }
+
+    fn ticket_names(&self) -> impl Iterator<Item = String> {
+        let names = files(self.folder.join("aot/queue"))
+            .filter_map(|file| file.file_name().into_string().ok());
+        names.filter(|name| name.starts_with("ticket-"))
     }
 }
 

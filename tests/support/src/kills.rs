@@ -1,6 +1,7 @@
 //! Interrupts starts of containers at swept moments, and checks that nothing remains.
 //!
-//! A count gives the number of moments per start: few in the tests, many in a soak.
+//! A count gives the number of moments per start: few in the tests, many in a soak. `CWASI_TEST_SEED` shifts the moments:
+//! they are the same in each run without it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,9 +33,8 @@ const SPAN: Duration = Duration::from_millis(300);
 /// # Panics
 /// When something is left of a container that is removed.
 pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
-    let phase = std::process::id() % 100;
+    let phase = phase();
     for round in 0..count {
-        // Other moments in each run of the tests.
         let moment = SPAN * (100 * round + phase) / (100 * count);
         let id = format!("{victim:?}-{round}").to_lowercase();
         let run = scene.guest(&id, "server").annotation("cwasi.role", "secondary");
@@ -60,6 +60,12 @@ pub fn interrupt_starts(scene: &Scene, victim: Victim, count: u32) {
         let left = scene.leftovers();
         assert!(left.is_empty(), "{id}, {moment:?}: left behind:\n  {}", left.join("\n  "));
     }
+}
+
+/// How far the moments are shifted, in hundredths of the time between two.
+fn phase() -> u32 {
+    let seed = std::env::var("CWASI_TEST_SEED").unwrap_or_else(|_| "30".to_owned());
+    seed.parse::<u32>().expect("CWASI_TEST_SEED is a number") % 100
 }
 
 /// The processes to be killed, once they exist.

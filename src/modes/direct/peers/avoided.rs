@@ -1,4 +1,5 @@
-//! Addresses and shims that did not answer: left alone for a while, so that calls take another path.
+//! Addresses and shims that did not answer: left alone for a while, so that calls take another path. Each decision gets
+//! the time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,14 +38,15 @@ impl Avoided {
     }
 
     /// Why one of these is left alone now, if one is.
-    pub(super) fn reason(&self, names: &[String]) -> Option<PeerError> {
+    pub(super) fn reason(&self, names: &[String], now: Instant) -> Option<PeerError> {
         let state = self.state();
         let found = names.iter().filter_map(|it| state.failures.get(it));
-        found.filter(|it| it.until > Instant::now()).map(|it| it.error.clone()).next()
+        found.filter(|it| it.until > now).map(|it| it.error.clone()).next()
     }
 
-    pub(super) fn add(&self, whom: &str, error: &PeerError, time: Duration) {
-        let failure = Failure { until: Instant::now() + time, error: error.clone() };
+    /// Leaves one alone until then.
+    pub(super) fn add(&self, whom: &str, error: &PeerError, until: Instant) {
+        let failure = Failure { until, error: error.clone() };
         let before = self.state().failures.insert(whom.to_owned(), failure);
         if before.is_none() {
             tracing::warn!(%error, "no direct connection; calls go over Redis if they can");
@@ -57,8 +59,8 @@ impl Avoided {
         names.iter().filter(|it| state.failures.remove(*it).is_some()).count() > 0
     }
 
-    pub(super) fn sweep(&self) {
-        let now = Instant::now();
+    /// Forgets those that were not mentioned for long.
+    pub(super) fn sweep(&self, now: Instant) {
         self.state().failures.retain(|_whom, failure| failure.until + REMEMBERED_FOR > now);
     }
 
@@ -71,9 +73,55 @@ impl Avoided {
         let (avoided, address) = (self.clone(), address.to_owned());
         tokio::spawn(async move {
             if let Err(error) = dial(&address).await {
-                avoided.add(&address, &unanswered(&address, &error), ADDRESS_AVOIDED);
+                let until = Instant::now() + ADDRESS_AVOIDED;
+                avoided.add(&address, &unanswered(&address, &error), until);
             }
             avoided.state().probed.remove(&address);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 2000,
+            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
+            ..ProptestConfig::default()
+        })]
+
+        /// Each is left alone until its time or its answer, whatever is swept.
+        #[test]
+        fn each_is_left_alone_for_its_time(
+            steps in prop::collection::vec((0..3_u8, 0..2_usize, 0..15_u64), 0..60),
+        ) {
+            let (avoided, mut now) = (Avoided::default(), Instant::now());
+            let names = ["a".to_owned(), "b".to_owned()];
+            let mut until = [None; 2];
+            for (choice, whom, seconds) in steps {
+                now += Duration::from_secs(seconds);
+                let name = &names[whom];
+                match choice {
+                    0 => {
+                        let error = PeerError::Busy { address: name.clone() };
+                        avoided.add(name, &error, now + ADDRESS_AVOIDED);
+                        until[whom] = Some(now + ADDRESS_AVOIDED);
+                    }
+                    1 => {
+                        avoided.remove(std::slice::from_ref(name));
+                        until[whom] = None;
+                    }
+                    _ => avoided.sweep(now),
+                }
+                for (name, until) in names.iter().zip(until) {
+                    let reason = avoided.reason(std::slice::from_ref(name), now);
+                    prop_assert_eq!(reason.is_some(), until.is_some_and(|until| until > now));
+                }
+            }
+        }
     }
 }
