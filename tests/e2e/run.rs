@@ -37,7 +37,10 @@ fn stdin_reaches_the_guest_and_stdout_comes_back_binary_safe() {
 fn stdout_and_stderr_are_kept_apart() {
     let scene = scene("stderr");
     let outcome = scene.run(scene.guest("c", "probe").args(["both", "to-out", "to-err"])).success();
-    assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("to-out\n", "to-err\n"));
+    assert_eq!(
+        (outcome.text().as_str(), outcome.guest_stderr().as_str()),
+        ("to-out\n", "to-err\n")
+    );
 }
 
 #[test]
@@ -124,8 +127,10 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
 fn each_worker_that_memory_kills_is_an_event() {
     let scene = scene("oom-events");
     let events = scene.node.path().join("oom-events");
-    let mut command = scene.containerd.ctr(&scene.namespace);
-    command.arg("events").stdout(std::fs::File::create(&events).unwrap());
+    let mut command = scene.ctr_command();
+    // Without those of other scenes.
+    let filter = format!("namespace=={:?}", scene.namespace);
+    command.args(["events", &filter]).stdout(std::fs::File::create(&events).unwrap());
     let mut listener = Listener(command.spawn().unwrap());
     // What happens before it listens is not published again.
     wait_for("a listener that receives", || {
