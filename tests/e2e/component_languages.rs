@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cwasi_testbed::languages::Example;
 use cwasi_testbed::nodes::Nodes;
@@ -27,17 +27,23 @@ const ISOLATIONS: [(&str, &str); 2] = [("fresh", "request"), ("kept", "instance"
 /// The example's component, which is built once: each build by componentize-py differs, and its native code takes half
 /// a minute.
 fn build(example: Example) -> Vec<u8> {
-    static BUILT: Mutex<Vec<(Example, Vec<u8>)>> = Mutex::new(Vec::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, component)) = built.iter().find(|(which, _)| *which == example) {
-        return component.clone();
-    }
-    let name = format!("{example:?}");
-    let dir = Path::new(SHIM).ancestors().nth(2).unwrap().join("languages").join(name);
-    let path = example.build(&dir).unwrap_or_else(|error| panic!("{error:#}"));
-    let component = std::fs::read(path).unwrap();
-    built.push((example, component.clone()));
-    component
+    type Component = Arc<OnceLock<Vec<u8>>>;
+    static BUILT: Mutex<Vec<(Example, Component)>> = Mutex::new(Vec::new());
+    let component = {
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = built.iter().find(|(which, _)| *which == example).map(|(_, one)| one.clone());
+        found.unwrap_or_else(|| {
+            built.push((example, Component::default()));
+            built[built.len() - 1].1.clone()
+        })
+    };
+    let build = || {
+        let name = format!("{example:?}");
+        let dir = Path::new(SHIM).ancestors().nth(2).unwrap().join("languages").join(name);
+        let path = example.build(&dir).unwrap_or_else(|error| panic!("{error:#}"));
+        std::fs::read(path).unwrap()
+    };
+    component.get_or_init(build).clone()
 }
 
 fn secondary(run: Run, name: &str) -> Run {

@@ -27,7 +27,7 @@ fn sleeper(scene: &Scene, id: &str, flags: &[&str]) {
 
 /// `ctr task exec` in container `c`.
 fn exec_command(scene: &Scene, id: &str, flags: &[&str], args: &[&str]) -> Command {
-    let mut command = scene.containerd.ctr(&scene.namespace);
+    let mut command = scene.ctr_command();
     command.args(["task", "exec", "--exec-id", id]).args(flags).arg("c").args(args);
     command
 }
@@ -333,8 +333,10 @@ fn a_function_has_no_terminal() {
 fn events_come_in_order() {
     let scene = scene("exec-events");
     let events = scene.node.path().join("exec-events");
-    let mut command = scene.containerd.ctr(&scene.namespace);
-    command.arg("events").stdout(File::create(&events).unwrap());
+    let mut command = scene.ctr_command();
+    // Without those of other scenes.
+    let filter = format!("namespace=={:?}", scene.namespace);
+    command.args(["events", &filter]).stdout(File::create(&events).unwrap());
     let _listener = Listener(command.spawn().unwrap());
     let heard = || std::fs::read_to_string(&events).unwrap();
     wait_for("a listener that receives", || {

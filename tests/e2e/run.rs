@@ -1,6 +1,11 @@
 //! End to end on a real containerd: what a single container promises. One test per promise; every test ends
 //! with the check that nothing is left ([`cwasi_testbed::scene`]).
 
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+
 use cwasi_config::Engine;
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, unique, wait_for};
 
@@ -29,15 +34,28 @@ fn environment_is_the_given_one() {
 fn stdin_reaches_the_guest_and_stdout_comes_back_binary_safe() {
     let scene = scene("stdin");
     let bytes: Vec<u8> = (0..1_000_003_u32).map(|index| (index % 251) as u8).collect();
-    let outcome = scene.run(scene.guest("c", "probe").args(["cat"]).stdin(bytes.clone())).success();
-    assert!(outcome.stdout == bytes, "{} of {} bytes", outcome.stdout.len(), bytes.len());
+    let run = scene.guest("c", "probe").args(["cat"]);
+    let mut command = run.command(&scene.containerd, false);
+    let mut cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (cat.stdin.take().unwrap(), cat.stdout.take().unwrap());
+    let (mut back, (sender, receiver)) = (vec![0; bytes.len()], mpsc::channel());
+    let sent = bytes.clone();
+    thread::spawn(move || stdin.write_all(&sent).map(|()| stdin));
+    thread::spawn(move || stdout.read_exact(&mut back).map(|()| sender.send(back)));
+    // Stdin ends after that: `ctr` drops what lies in its pipe when the task has ended, with any runtime.
+    let back = wait_for("the bytes", || receiver.try_recv().ok());
+    assert!(back == bytes);
+    assert!(cat.wait().unwrap().success());
 }
 
 #[test]
 fn stdout_and_stderr_are_kept_apart() {
     let scene = scene("stderr");
     let outcome = scene.run(scene.guest("c", "probe").args(["both", "to-out", "to-err"])).success();
-    assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("to-out\n", "to-err\n"));
+    assert_eq!(
+        (outcome.text().as_str(), outcome.guest_stderr().as_str()),
+        ("to-out\n", "to-err\n")
+    );
 }
 
 #[test]
@@ -124,8 +142,10 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
 fn each_worker_that_memory_kills_is_an_event() {
     let scene = scene("oom-events");
     let events = scene.node.path().join("oom-events");
-    let mut command = scene.containerd.ctr(&scene.namespace);
-    command.arg("events").stdout(std::fs::File::create(&events).unwrap());
+    let mut command = scene.ctr_command();
+    // Without those of other scenes.
+    let filter = format!("namespace=={:?}", scene.namespace);
+    command.args(["events", &filter]).stdout(std::fs::File::create(&events).unwrap());
     let mut listener = Listener(command.spawn().unwrap());
     // What happens before it listens is not published again.
     wait_for("a listener that receives", || {

@@ -21,7 +21,7 @@ fn smoke(version: ContainerdVersion) {
     println!("{version}");
     // A function with arguments, streams and an exit code.
     let outcome = scene.run(scene.guest("both", "probe").args(["both", "out", "err"])).success();
-    assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!((outcome.text().as_str(), outcome.guest_stderr().as_str()), ("out\n", "err\n"));
     assert_eq!(scene.run(scene.guest("seven", "probe").args(["exit", "7"])).code, 7);
     assert_eq!(scene.run(scene.guest("trap", "probe").args(["trap"])).code, 134);
     let outcome = scene.run(scene.guest("cat", "probe").args(["cat"]).stdin(b"in".to_vec()));

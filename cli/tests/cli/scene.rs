@@ -53,8 +53,8 @@ impl Stage {
         command
             .env("CONTAINERD_ADDRESS", ready.address())
             .env("CONTAINERD_NAMESPACE", &self.scene.namespace)
-            .env("CWASI_CONFIG", ready.dir.join("cwasi.toml"))
-            .env("TMPDIR", ready.temporary());
+            .env("CWASI_CONFIG", self.scene.node.config())
+            .env("TMPDIR", self.scene.node.temporary());
         command
     }
 

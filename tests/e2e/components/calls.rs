@@ -48,7 +48,11 @@ fn a_command_is_a_primary_with_its_containers_streams_arguments_and_variables() 
     assert_eq!(run("env", "!env A").success().text(), "b=c");
     assert_eq!(run("sleep", "!sleep 20").success().text(), "slept");
     let exited = run("exit", "!exit 3");
-    assert_eq!((exited.code, &*exited.stderr), (1, "leaving\n"), "WASI 0.2 has no other code");
+    assert_eq!(
+        (exited.code, &*exited.guest_stderr()),
+        (1, "leaving\n"),
+        "WASI 0.2 has no other code"
+    );
     let trapped = run("panic", "!panic");
     assert_eq!(trapped.code, 134, "{}", trapped.stderr);
     assert!(trapped.stderr.contains("as requested"), "{}", trapped.stderr);

@@ -35,7 +35,7 @@ fn a_command_is_a_primary_and_a_secondary_and_calls() {
     let read_only = run("write", "!write /data/new").success().text();
     assert!(read_only.starts_with("error: "), "{read_only}");
     let exited = run("exit", "!exit");
-    assert_eq!((exited.code, &*exited.stderr), (1, "leaving\n"));
+    assert_eq!((exited.code, &*exited.guest_stderr()), (1, "leaving\n"));
     let trapped = run("panic", "!panic");
     assert_eq!(trapped.code, 134, "{}", trapped.stderr);
     assert_eq!(call(&scene, "p", "svc", "!call core hello"), "hello");

@@ -116,8 +116,9 @@ impl<'a> Faults<'a> {
             process.command.contains(&zygote) && !tasks.iter().any(|task| task.pid == process.pid)
         };
         // A task that has come since looks like a zygote: only the one that descends from nobody's create is.
-        if let Some(zygote) = children(shim).iter().filter(is_zygote).map(|one| one.pid).min() {
-            self.kill("zygote", zygote);
+        if let Some(zygote) = children(shim).iter().filter(is_zygote).min_by_key(|one| one.started)
+        {
+            self.kill("zygote", zygote.pid);
         }
     }
 

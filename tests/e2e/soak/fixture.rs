@@ -187,7 +187,7 @@ impl Fixture {
     }
 
     fn ctr(&self, args: &[&str]) -> Outcome {
-        let mut command = self.scene.containerd.ctr(&self.scene.namespace);
+        let mut command = self.scene.ctr_command();
         command.args(args);
         output(command).unwrap()
     }

@@ -8,6 +8,8 @@ use std::fs;
 pub struct Process {
     pub pid: i32,
     pub parent: i32,
+    /// Clock ticks from the machine's boot to its start. Ids of processes are used again, so they have no order.
+    pub started: u64,
     /// One-letter state; `Z` has ended and waits to be reaped.
     pub state: char,
     /// Command line, or the bare name when there is none.
@@ -44,10 +46,12 @@ pub fn read(pid: i32) -> Option<Process> {
     let mut fields = tail.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
+    // The 22nd field; the parent is the 4th.
+    let started = fields.nth(17)?.parse().ok()?;
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
     let command = if command.is_empty() { format!("[{name}]") } else { command };
-    Some(Process { pid, parent, state, command })
+    Some(Process { pid, parent, started, state, command })
 }
 
 /// The process' ids in its pid namespace and all above it, the reader's own first; none when it has ended.

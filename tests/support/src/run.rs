@@ -25,6 +25,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Stderr without the runtime's own lines: the first start of a module says that it is compiled.
+    #[must_use]
+    pub fn guest_stderr(&self) -> String {
+        let lines = self.stderr.split_inclusive('\n');
+        lines.filter(|line| !line.starts_with("cwasi: ")).collect()
+    }
+
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -214,13 +215,19 @@ impl Scene {
         all.filter_map(|(process, is_own)| is_own.then_some(process)).collect()
     }
 
+    /// `ctr` in the scene's namespace.
+    #[must_use]
+    pub fn ctr_command(&self) -> Command {
+        self.containerd.ctr_for(&self.namespace, &self.node)
+    }
+
     /// `ctr` with these arguments, to its end.
     ///
     /// # Panics
     /// When it cannot be started or hangs.
     #[must_use]
     pub fn ctr<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Outcome {
-        let mut command = self.containerd.ctr_for(&self.namespace, &self.node);
+        let mut command = self.ctr_command();
         command.args(args);
         output(command).unwrap_or_else(|error| panic!("{error:#}"))
     }

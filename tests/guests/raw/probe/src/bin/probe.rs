@@ -9,17 +9,27 @@ use std::{env, fs, process};
 use cwasi_abi::Errno;
 use raw_calls::{bad_pointers, call, context, emit, misbehave, pattern};
 
+/// Passes stdin on, each part at once.
+fn copy() -> io::Result<()> {
+    let (mut stdin, mut stdout) = (io::stdin().lock(), io::stdout().lock());
+    let mut part = [0; 8192];
+    loop {
+        let len = stdin.read(&mut part)?;
+        if len == 0 {
+            return Ok(());
+        }
+        stdout.write_all(&part[..len])?;
+        stdout.flush()?;
+    }
+}
+
 fn main() -> io::Result<()> {
     let args: Vec<String> = env::args().collect();
     let arg = |index: usize| args.get(index).map(String::as_str).unwrap_or_default();
     match arg(1) {
         "args" => args.iter().for_each(|one| println!("{one}")),
         "env" => env::vars().for_each(|(key, value)| println!("{key}={value}")),
-        "cat" => {
-            let mut bytes = Vec::new();
-            io::stdin().read_to_end(&mut bytes)?;
-            io::stdout().write_all(&bytes)?;
-        }
+        "cat" => copy()?,
         "both" => {
             println!("{}", arg(2));
             eprintln!("{}", arg(3));
