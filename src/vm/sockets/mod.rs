@@ -72,7 +72,8 @@ impl Sockets {
             let mut names = answers.iter().filter(|(_, known)| *known == address);
             names.any(|(name, _)| self.egress.allows_name(name, port))
         };
-        self.egress.allows_address(address, port) || by_name()
+        !self.egress.denies(address, port)
+            && (self.egress.allows_address(address, port) || by_name())
     }
 
     /// The addresses to which a request for `host`, a name or an address, may connect. A look-up may take `longest`.
