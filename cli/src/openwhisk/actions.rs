@@ -16,6 +16,7 @@ use tokio::net::unix::pipe::OpenOptions;
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use super::error::ActionError;
 use super::folders::AllowedFolders;
 use super::messages::Capabilities;
 use super::own_addresses;
@@ -28,21 +29,6 @@ use crate::failure::Failure;
 const NAMESPACE: &str = "openwhisk";
 /// Every destination, for `cwasi.network`, but for the executor itself.
 const EVERYWHERE: &str = "0.0.0.0/0, ::/0";
-
-/// What an action cannot be asked for.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ActionError {
-    #[error("{0}")]
-    Name(String),
-    #[error("{0}: the executor's command line does not allow it")]
-    Denied(String),
-    #[error("dir {}: {why}", dir.display())]
-    Folder { dir: PathBuf, why: String },
-    #[error("there is no action {0}")]
-    Unknown(String),
-    #[error("Initialization has failed due to: {0}")]
-    Failed(String),
-}
 
 pub(super) struct Actions {
     node: LocalNode,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cwasi_sys::resolved_path::{Links, ResolveError, ResolvedPath};
 use cwasi_workflow::Mount;
 
-use super::actions::ActionError;
+use super::error::ActionError;
 use crate::failure::{Exit, Failure};
 
 /// A folder of the command line.

@@ -7,6 +7,7 @@
 //!   they may open; `own_addresses`: what they may not reach.
 
 mod actions;
+mod error;
 mod folders;
 mod messages;
 mod own_addresses;

@@ -14,7 +14,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::actions::{ActionError, Actions};
+use super::actions::Actions;
+use super::error::ActionError;
 use super::messages::{capabilities, ended};
 use crate::access::Access;
 
