@@ -79,8 +79,8 @@ impl Owners {
     /// Refuses a part that another user owns or, unless only owners may rename in it, everybody may write.
     fn check(self, path: &Path, data: &FileStat) -> Result<(), OwnedPathError> {
         let (path, owner) = (path.to_owned(), data.st_uid);
-        let is_ours = owner == self.user || owner == 0;
-        if !is_ours && !(self.in_namespace && owner == UNKNOWN_USER) {
+        let is_unknown = self.in_namespace && owner == UNKNOWN_USER;
+        if owner != self.user && owner != 0 && !is_unknown {
             return Err(OwnedPathError::Owner { path, owner, user: self.user });
         }
         // A link's mode says nothing.
