@@ -30,11 +30,15 @@ fuzz_target!(|data: (u32, &str)| {
         Ports::One(port) => port,
     };
     assert!(port > 0);
-    let host = entry.host.clone();
+    let (denies, host) = (entry.denies, entry.host.clone());
     let egress = Egress { entries: vec![entry], ..Egress::default() };
     let (any, mapped) = (IpAddr::from(v4), IpAddr::from(v4.to_ipv6_mapped()));
     assert_eq!(egress.allows_address(any, port), egress.allows_address(mapped, port));
     assert!(!egress.allows_address(any, port) || egress.covers_address(any));
+    if denies {
+        assert!(!egress.allows_address(any, port) && !egress.may_look_up("a.b"));
+        return;
+    }
     match host {
         EgressHost::Any => assert!(egress.allows_address(any, port) && egress.may_look_up("a.b")),
         EgressHost::Name(name) => {

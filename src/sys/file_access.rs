@@ -2,12 +2,14 @@
 //!
 //! For functions without a container, where no mount namespace hides the user's files.
 
-use std::path::PathBuf;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
-    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
+
+use crate::resolved_path::ResolvedPath;
 
 /// The newest version of the kernel's rules that this file knows. Older kernels enforce a part of them.
 const VERSION: ABI = ABI::V6;
@@ -25,9 +27,9 @@ pub struct FileAccessError {
 #[derive(Clone, Debug, Default)]
 pub struct FileAccess {
     /// Files and directories that it may read.
-    pub readable: Vec<PathBuf>,
+    pub readable: Vec<ResolvedPath>,
     /// Those that it may also change.
-    pub writable: Vec<PathBuf>,
+    pub writable: Vec<ResolvedPath>,
     /// True if it may use TCP.
     pub tcp: bool,
 }
@@ -50,10 +52,22 @@ impl FileAccess {
         if !self.tcp {
             rules = rules.handle_access(AccessNet::from_all(VERSION))?;
         }
-        let rules = rules.create()?.add_rules(path_beneath_rules(&self.readable, read))?;
-        let rules = rules.add_rules(path_beneath_rules(&self.writable, all))?;
+        let rules = rules.create()?.add_rules(beneath(&self.readable, read))?;
+        let rules = rules.add_rules(beneath(&self.writable, all))?;
         Ok(rules.restrict_self()?.ruleset)
     }
+}
+
+/// A rule for each path, by its descriptor.
+fn beneath(
+    paths: &[ResolvedPath],
+    access: BitFlags<AccessFs>,
+) -> impl Iterator<Item = Result<PathBeneath<BorrowedFd<'_>>, RulesetError>> {
+    paths.iter().map(move |path| {
+        let of_files = AccessFs::from_file(VERSION);
+        let access = if path.is_folder() { access } else { access & of_files };
+        Ok(PathBeneath::new(path.as_fd(), access))
+    })
 }
 
 /// True if the kernel can restrict processes to directories.

@@ -13,6 +13,8 @@
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
 //! - [`watch`]: watching many descriptors (epoll).
+//! - [`resolved_path`]: paths that are resolved once, and sources of mounts.
+//! - [`owned_path`]: paths that only this user can change.
 //! - [`file_access`]: access to named directories only (Landlock).
 //! - [`noexec`]: mounts without programs and libraries.
 //! - [`device_filter`]: access to devices in a cgroup v2 (eBPF).
@@ -33,6 +35,7 @@ pub mod huge;
 pub mod loopback;
 pub mod mapping;
 pub mod noexec;
+pub mod owned_path;
 pub mod page_buffer;
 pub mod pidfd;
 pub mod populated;
@@ -40,6 +43,7 @@ pub mod process;
 pub mod processors;
 pub mod random;
 pub mod reopen;
+pub mod resolved_path;
 pub mod segment;
 pub mod seqpacket;
 pub mod shared;

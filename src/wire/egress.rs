@@ -1,8 +1,8 @@
 //! The rules of `cwasi.network`: allowed destinations, and the socket functions that need the annotation. Used by
 //! shim daemon and workers. Pure.
 //!
-//! Entries name addresses, networks or host names, each with a port. This file decides about names and about
-//! addresses; the resolver maps names to addresses (`vm::sockets`).
+//! Entries name addresses, networks or host names, each with a port. Those with `!` deny, whatever the others allow.
+//! This file decides about names and about addresses; the resolver maps names to addresses (`vm::sockets`).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -84,32 +84,48 @@ impl Egress {
     /// Whether an address may be reached, whatever its name.
     #[must_use]
     pub fn allows_address(&self, address: IpAddr, port: u16) -> bool {
-        self.entries.iter().any(|entry| entry.ports.has(port) && entry.host.has_address(address))
+        let mut allowing = self.allowing();
+        !self.denies(address, port)
+            && allowing.any(|entry| entry.ports.has(port) && entry.host.has_address(address))
     }
 
-    /// Whether the addresses of a name may be reached on this port.
+    /// Whether an address may not be reached, by whatever name.
+    #[must_use]
+    pub fn denies(&self, address: IpAddr, port: u16) -> bool {
+        let mut denying = self.entries.iter().filter(|entry| entry.denies);
+        denying.any(|entry| entry.ports.has(port) && entry.host.has_address(address))
+    }
+
+    fn allowing(&self) -> impl Iterator<Item = &EgressEntry> {
+        self.entries.iter().filter(|entry| !entry.denies)
+    }
+
+    /// Whether the addresses of a name may be reached on this port, but for those that [`Self::denies`] names.
     #[must_use]
     pub fn allows_name(&self, name: &str, port: u16) -> bool {
-        self.entries.iter().any(|entry| entry.ports.has(port) && entry.host.has_name(name))
+        self.allowing().any(|entry| entry.ports.has(port) && entry.host.has_name(name))
     }
 
     /// Whether a name may be looked up: some port of it may be reached.
     #[must_use]
     pub fn may_look_up(&self, name: &str) -> bool {
-        self.entries.iter().any(|entry| entry.host.has_name(name))
+        self.allowing().any(|entry| entry.host.has_name(name))
     }
 
     /// Whether an entry covers the address by address, on whatever port.
     #[must_use]
     pub fn covers_address(&self, address: IpAddr) -> bool {
-        self.entries.iter().any(|entry| entry.host.has_address(address))
+        self.allowing().any(|entry| entry.host.has_address(address))
     }
 }
 
-/// One destination: `host:port`.
+/// One destination: `host:port`, or `!address:port`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressEntry {
+    /// True if it takes away what other entries allow.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub denies: bool,
     pub host: EgressHost,
     /// Which of their ports.
     pub ports: Ports,
@@ -251,41 +267,54 @@ pub enum EntryError {
     /// A network that is named by an address in it.
     #[error("has bits behind its prefix: the network is {0}")]
     HostBits(IpNet),
+    /// A name has any address that its server says.
+    #[error("denies a name: only addresses and networks can be denied, such as !10.0.0.1:80")]
+    DeniedName,
 }
 
 impl FromStr for EgressEntry {
     type Err = EntryError;
 
     fn from_str(text: &str) -> Result<Self, EntryError> {
-        if let Some(rest) = text.strip_prefix('[') {
-            let (inside, behind) = rest.split_once(']').ok_or(EntryError::Brackets)?;
-            let (prefix, port) = match behind.split_once(':') {
-                None => (behind, None),
-                Some((prefix, port)) => (prefix, Some(port)),
-            };
-            let network = network(&format!("{inside}{prefix}"))?;
-            return match network {
-                Some(IpNet::V6(_)) => entry(network.map(EgressHost::Network), port),
-                _ => Err(EntryError::Brackets),
-            };
+        let Some(denied) = text.strip_prefix('!') else { return destination(text) };
+        let entry = destination(denied)?;
+        match entry.host {
+            EgressHost::Network(_) => Ok(Self { denies: true, ..entry }),
+            _ => Err(EntryError::DeniedName),
         }
-        // IPv6 without brackets has colons of its own, and no port.
-        if let Some(network @ IpNet::V6(_)) = network(text)? {
-            return entry(Some(EgressHost::Network(network)), None);
-        }
-        let (host, port) = match text.rsplit_once(':') {
-            None => (text, None),
-            Some((host, port)) => (host, Some(port)),
+    }
+}
+
+/// An entry without its `!`.
+fn destination(text: &str) -> Result<EgressEntry, EntryError> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (inside, behind) = rest.split_once(']').ok_or(EntryError::Brackets)?;
+        let (prefix, port) = match behind.split_once(':') {
+            None => (behind, None),
+            Some((prefix, port)) => (prefix, Some(port)),
         };
-        match (host, network(host)?) {
-            (_, Some(IpNet::V6(_))) => Err(EntryError::Host),
-            (_, Some(network)) => entry(Some(EgressHost::Network(network)), port),
-            ("*", _) => entry(Some(EgressHost::Any), port),
-            (host, _) => match host.strip_prefix("*.") {
-                Some(domain) => entry(host_name(domain).map(EgressHost::Below), port),
-                None => entry(host_name(host).map(EgressHost::Name), port),
-            },
-        }
+        let network = network(&format!("{inside}{prefix}"))?;
+        return match network {
+            Some(IpNet::V6(_)) => entry(network.map(EgressHost::Network), port),
+            _ => Err(EntryError::Brackets),
+        };
+    }
+    // IPv6 without brackets has colons of its own, and no port.
+    if let Some(network @ IpNet::V6(_)) = network(text)? {
+        return entry(Some(EgressHost::Network(network)), None);
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        None => (text, None),
+        Some((host, port)) => (host, Some(port)),
+    };
+    match (host, network(host)?) {
+        (_, Some(IpNet::V6(_))) => Err(EntryError::Host),
+        (_, Some(network)) => entry(Some(EgressHost::Network(network)), port),
+        ("*", _) => entry(Some(EgressHost::Any), port),
+        (host, _) => match host.strip_prefix("*.") {
+            Some(domain) => entry(host_name(domain).map(EgressHost::Below), port),
+            None => entry(host_name(host).map(EgressHost::Name), port),
+        },
     }
 }
 
@@ -299,7 +328,7 @@ fn entry(host: Option<EgressHost>, port: Option<&str>) -> Result<EgressEntry, En
             Ports::One(number.ok_or_else(|| EntryError::Port(port.to_owned()))?)
         }
     };
-    Ok(EgressEntry { host, ports })
+    Ok(EgressEntry { denies: false, host, ports })
 }
 
 /// An address or a network; `None` when the text is neither.
@@ -318,6 +347,9 @@ fn network(text: &str) -> Result<Option<IpNet>, EntryError> {
 
 impl fmt::Display for EgressEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.denies {
+            f.write_str("!")?;
+        }
         match &self.host {
             EgressHost::Any => f.write_str("*")?,
             EgressHost::Name(name) => f.write_str(name)?,

@@ -316,7 +316,7 @@ pub const MOUNT: &[Field] = &[
         "source",
         Text,
         Oci("mounts[].source"),
-        "path on the host, from the workflow file's folder; required unless `--input` gives it",
+        "path on the host, from the workflow file's folder, without symbolic links; required unless `--input` gives it",
     ),
     Field::new("target", MountTarget, Oci("mounts[].destination"), "path in the container")
         .required(),

@@ -5,6 +5,7 @@ use std::io::ErrorKind::PermissionDenied;
 use std::path::PathBuf;
 
 use cwasi_sys::file_access::{FileAccess, is_supported};
+use cwasi_sys::resolved_path::{Links, ResolvedPath};
 
 use crate::harness::Case;
 
@@ -25,8 +26,8 @@ fn restricted() {
 
 fn try_files(path: &impl Fn(&str) -> PathBuf) {
     let denied = |result: std::io::Result<()>| result.unwrap_err().kind() == PermissionDenied;
-    let access =
-        FileAccess { readable: vec![path("read")], writable: vec![path("write")], tcp: false };
+    let open = |name| vec![ResolvedPath::open(&path(name), Links::Refuse).unwrap()];
+    let access = FileAccess { readable: open("read"), writable: open("write"), tcp: false };
     assert!(access.restrict().unwrap());
     assert_eq!(fs::read_to_string(path("read/file")).unwrap(), "read");
     fs::write(path("write/new"), "new").unwrap();

@@ -1,8 +1,13 @@
-//! Mounts as runc makes them: cgroup v1 in a shared pid namespace, and propagation between host and container.
+//! Mounts as runc makes them: cgroup v1 in a shared pid namespace, and propagation between host and container. And
+//! sources that change while a container is built.
 
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cwasi_wire::control::{Entry, Role};
+use cwasi_wire::mount_options::{IDENTITY, NO_LINKS};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -186,6 +191,107 @@ fn a_missing_source_is_named() {
     });
     let Err(message) = made else { panic!("created") };
     assert!(message.contains("/no/such/place"), "{message}");
+}
+
+/// Swaps a folder and a link to a secret one all the time, as a function with a writable mount around both could.
+struct Swapped {
+    dir: tempfile::TempDir,
+    end: AtomicBool,
+}
+
+impl Swapped {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, file) in [("shared/data", "own"), ("secret", "secret")] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+            std::fs::write(dir.path().join(folder).join(file), "").unwrap();
+        }
+        symlink("../secret", dir.path().join("shared/link")).unwrap();
+        Self { dir, end: AtomicBool::new(false) }
+    }
+
+    fn source(&self) -> PathBuf {
+        self.dir.path().join("shared/data")
+    }
+
+    fn swap(&self) {
+        let (data, link) = (self.source(), self.dir.path().join("shared/link"));
+        renameat2(AT_FDCWD, &data, AT_FDCWD, &link, RenameFlags::RENAME_EXCHANGE).unwrap();
+    }
+
+    /// A container with `/data` from this source, whose links are refused.
+    fn mount_in(&self, fixture: &Fixture, id: &str) -> Result<(), String> {
+        let container = fixture.native_with(id, &["/bin/true"], |spec| {
+            let options = ["rbind", "rw", NO_LINKS];
+            let mount = json!({
+                "destination": "/data", "type": "bind", "source": self.source(), "options": options
+            });
+            add_mount(spec, mount);
+        })?;
+        assert!(inside(&container, "/data/own"), "{id}");
+        assert!(!inside(&container, "/data/secret"), "{id}");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_mount_whose_source_is_swapped_for_a_link_never_shows_what_the_link_names() {
+    let (fixture, swapped) = (Fixture::new(), Swapped::new());
+    assert_eq!(swapped.mount_in(&fixture, "before"), Ok(()));
+    swapped.swap();
+    let refused = swapped.mount_in(&fixture, "linked").unwrap_err();
+    assert!(refused.contains("is a symbolic link to ../secret"), "{refused}");
+    let build = |builder: &str| {
+        for number in 0..20 {
+            // Whether it is a link at that moment is the clock's to decide.
+            let _refused = swapped.mount_in(&fixture, &format!("{builder}{number}"));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !swapped.end.load(Ordering::Relaxed) {
+                swapped.swap();
+            }
+        });
+        let builders = ["a", "b"].map(|builder| scope.spawn(move || build(builder)));
+        let ended = builders.map(|builder| builder.join());
+        swapped.end.store(true, Ordering::Relaxed);
+        ended.into_iter().for_each(|ended| ended.unwrap());
+    });
+}
+
+#[test]
+fn a_mount_without_the_option_follows_links_as_runc_does() {
+    let (fixture, swapped) = (Fixture::new(), Swapped::new());
+    let container = fixture.native_with("followed", &["/bin/true"], |spec| {
+        let source = swapped.dir.path().join("shared/link");
+        let options = ["rbind", "rw"];
+        let mount = json!({
+            "destination": "/data", "type": "bind", "source": source, "options": options
+        });
+        add_mount(spec, mount);
+    });
+    assert!(inside(&container.unwrap(), "/data/secret"));
+}
+
+#[test]
+fn a_mount_of_a_named_file_takes_no_other() {
+    let (fixture, swapped) = (Fixture::new(), Swapped::new());
+    let named = std::fs::metadata(swapped.source()).unwrap();
+    let identity = format!("{IDENTITY}{}:{}", named.dev(), named.ino());
+    let create = |id: &str| {
+        fixture.native_with(id, &["/bin/true"], |spec| {
+            let options = ["rbind", "rw", identity.as_str()];
+            let mount = json!({
+                "destination": "/data", "type": "bind", "source": swapped.source(), "options": options
+            });
+            add_mount(spec, mount);
+        })
+    };
+    assert!(inside(&create("named").unwrap(), "/data/own"));
+    swapped.swap();
+    let Err(refused) = create("other") else { panic!("created") };
+    assert!(refused.contains("somebody has replaced it"), "{refused}");
 }
 
 /// Where a function's init has mounts.

@@ -1,12 +1,13 @@
 //! Who uses whom: the crates' table of `docs/architecture.md`, read from the manifests, and no circles between the
-//! files of a crate, read from the source. A circle may hide where the source is no syntax tree (in a macro); none is
-//! made up.
+//! files of a crate, read from the source. And who may mount: only paths that were resolved. A circle may hide where the
+//! source is no syntax tree (in a macro); none is made up.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod circles;
 mod imports;
 mod methods;
+mod mounts;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,4 +195,27 @@ fn no_circles_by_methods() {
         }
     }
     assert!(found.is_empty(), "methods of these types call each other across files: {found:#?}");
+}
+
+/// A raw path may lead elsewhere when it is mounted than when it was checked.
+#[test]
+fn no_raw_path_reaches_a_mount() {
+    let mut found = Vec::new();
+    for folder in folders() {
+        for (name, file) in files(&folder) {
+            found.extend(mounts::wrong(&folder, &name, &file));
+        }
+    }
+    assert!(found.is_empty(), "use cwasi_sys::resolved_path: {found:#?}");
+    // The table names files that there are, and sees what they use.
+    for (mounting, places) in mounts::MOUNTING {
+        for place in places {
+            let (folder, name) = place.split_once(' ').unwrap();
+            let name: Vec<_> = name.split("::").map(str::to_owned).collect();
+            let file = &files(folder)[&name];
+            let seen = mounts::wrong("elsewhere", &name, file);
+            let expected = format!("elsewhere {} uses {mounting}", name.join("::"));
+            assert!(seen.contains(&expected), "{place} does not use {mounting}");
+        }
+    }
 }

@@ -38,6 +38,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches as _, Parser, Subcommand};
 
 use crate::arguments::{Given, Global};
+use crate::deployment::check_named_config;
 use crate::failure::Failure;
 
 pub use self::help::command;
@@ -122,6 +123,7 @@ pub enum Verb {
 /// # Errors
 /// When it fails; the error has the exit code.
 pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Failure> {
+    check_named_config()?;
     match verb {
         Verb::Run(arguments) => arguments.run(&global).await,
         Verb::Deploy(arguments) => arguments.run(&global).await,

@@ -47,7 +47,7 @@ impl ShowTrace {
             return self.of_cluster(global).await;
         }
         let config = NodeConfig::load(None, None)?;
-        let of_user = user_state();
+        let of_user = user_state()?;
         let folders = [Some(config.state_dir.as_path()), of_user.as_deref()];
         let recorded = traces::read(&folders.into_iter().flatten().collect::<Vec<_>>());
         match &self.id {

@@ -10,6 +10,8 @@ use oci_spec::runtime::{
     UserBuilder, get_default_maskedpaths, get_default_readonly_paths,
 };
 
+use cwasi_sys::resolved_path::FileIdentity;
+use cwasi_wire::mount_options::{IDENTITY, NO_LINKS};
 use cwasi_workflow::Mount as WorkflowMount;
 
 /// `PATH` of images that set none.
@@ -76,7 +78,8 @@ pub fn spec(function: &FunctionSpec<'_>) -> Result<Spec, OciSpecError> {
     let mut own: Vec<_> = function.mounts.iter().collect();
     own.sort_by_key(|mount| Path::new(&mount.target).components().count());
     for mount in own {
-        mounts.push(bind(mount)?);
+        // A function with a writable mount could lead the next start elsewhere by a link.
+        mounts.push(with_option(bind(mount)?, NO_LINKS.to_owned()));
     }
     let annotations: HashMap<String, String> =
         function.annotations.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -168,4 +171,25 @@ pub(super) fn bind(mount: &WorkflowMount) -> Result<Mount, OciSpecError> {
         .source(source)
         .options(["rbind".to_owned(), access.to_owned()])
         .build()
+}
+
+fn with_option(mut mount: Mount, option: String) -> Mount {
+    let mut options = mount.options().clone().unwrap_or_default();
+    options.push(option);
+    mount.set_options(Some(options));
+    mount
+}
+
+/// Binds the mount at `target` to the file that its source is now: the builder refuses another one.
+pub fn pin(spec: &mut Spec, target: &str, identity: FileIdentity) {
+    let mounts = spec.mounts().clone().unwrap_or_default();
+    let pinned = mounts.into_iter().map(|mount| {
+        if mount.destination() == Path::new(target) {
+            with_option(mount, format!("{IDENTITY}{identity}"))
+        } else {
+            mount
+        }
+    });
+    let pinned = pinned.collect();
+    spec.set_mounts(Some(pinned));
 }

@@ -2,24 +2,23 @@
 //! a folder that is removed at the end. Compiled modules stay in the user's cache.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi_config::NodeConfig;
-use cwasi_config::node::named_file;
 use cwasi_content::folder::{FolderStore, IMAGE_FILE};
 use cwasi_host::group::group_id;
 use cwasi_shim::local::{LocalDaemon, Streams, keep_spans};
 use cwasi_sys::file_access;
+use cwasi_sys::resolved_path::FileIdentity;
 use oci_spec::runtime::Spec;
 
 use super::mounts;
 use super::platform::{FunctionImage, Known, PlannedFunction, Platform, ServiceContainer};
 use super::run_folder::RunFolder;
-use super::user_cache;
+use super::{user_cache, user_folders};
 use crate::containerd::oci::{self, FunctionSpec, Network};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
@@ -34,16 +33,14 @@ const NOTICE: &str = "cwasi: --local: functions run as processes of this user, w
 const ACTIONS: &str = "actions";
 /// Beginning of the state folder's name.
 const PREFIX: &str = "cwasi-local-";
-/// The user's traces and the like, below the folder for state.
-const STATE: &str = "cwasi";
-/// The user's configuration, below the folder for configurations.
-const CONFIG: &str = "cwasi/config.toml";
 
 pub struct LocalNode {
     config: NodeConfig,
     namespace: String,
     store: FolderStore,
     daemon: LocalDaemon,
+    /// Where the traces of the run are kept.
+    kept: Option<PathBuf>,
     // Removed last.
     _folder: RunFolder,
 }
@@ -69,13 +66,15 @@ impl LocalNode {
                 "cwasi: this kernel has no Landlock: only the engine keeps functions from other files",
             );
         }
-        let folder = state_folder().context("a folder for the functions' state cannot be made")?;
+        let folder = state_folder()?;
+        let kept = user_folders::user_state()?;
         let (config, file) = configuration(folder.path())?;
         let store = FolderStore::below(folder.path());
         let annotations = [("cwasi.workflow".to_owned(), name.to_owned())].into();
         let group = group_id(namespace, "", &annotations);
         let daemon = LocalDaemon::start(&config, namespace, &group, file.as_deref()).await?;
-        Ok(Self { config, namespace: namespace.to_owned(), store, daemon, _folder: folder })
+        let namespace = namespace.to_owned();
+        Ok(Self { config, namespace, store, daemon, kept, _folder: folder })
     }
 
     /// Starts a function without a workflow; its container is named as it is.
@@ -87,9 +86,11 @@ impl LocalNode {
         action: &LocalAction<'_>,
         stdio: &Stdio,
     ) -> Result<(), Failure> {
-        let LocalAction { id, module, export, env, mounts, annotations } = *action;
+        let LocalAction { id, module, export, env, folder, annotations } = *action;
         let command = format!("/{id}.wasm");
-        let spec = oci::spec(&FunctionSpec {
+        let identity = folder.map(|(_, identity)| identity);
+        let folder = folder.map(|(mount, _)| mount.clone());
+        let mut spec = oci::spec(&FunctionSpec {
             cgroup: None,
             command: export.map_or(command.clone(), |export| format!("{command}#{export}")),
             image_env: Vec::new(),
@@ -97,9 +98,12 @@ impl LocalNode {
             args: &[],
             env,
             network: Network::Host,
-            mounts,
+            mounts: folder.as_slice(),
             annotations,
         })?;
+        if let (Some(mount), Some(identity)) = (&folder, identity) {
+            oci::pin(&mut spec, &mount.target, identity);
+        }
         let plan = ProcessPlan { spec, image: format!("{ACTIONS}/{id}"), command };
         write(&self.store.image(&plan.image), module)?;
         self.create(id, &plan, stdio).await?;
@@ -122,7 +126,7 @@ impl LocalNode {
     /// Ends the daemon and removes the folder. The spans of the run are kept for `cwasi trace`.
     pub async fn end(self) {
         self.daemon.end().await;
-        let Some(kept) = user_state() else { return };
+        let Some(kept) = self.kept else { return };
         if let Err(error) = keep_spans(&self.config, &kept) {
             output::note(format_args!("cwasi: the trace of this run is not kept: {error}"));
         }
@@ -138,7 +142,8 @@ pub struct LocalAction<'a> {
     /// The export that runs; `None` = as the module says.
     pub export: Option<&'a str>,
     pub env: &'a [(String, String)],
-    pub mounts: &'a [Mount],
+    /// A folder of the host, and which one it is: another one in its place is refused.
+    pub folder: Option<(&'a Mount, FileIdentity)>,
     pub annotations: &'a BTreeMap<String, String>,
 }
 
@@ -293,16 +298,14 @@ fn needs_containerd(function: &str, field: &str, instead: &str) -> Failure {
 
 /// The user's configuration, with folders of this user, and its file.
 fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure> {
-    let named = named_file();
-    let is_named = named.is_some();
     // Errors name it also where it does not exist yet. The machine's configuration is for its daemons.
-    let file = named.or_else(|| base("XDG_CONFIG_HOME", ".config").map(|base| base.join(CONFIG)));
-    let exists = file.as_ref().is_some_and(|file| is_named || file.exists());
+    let (file, is_named) = user_folders::config_file()?.unzip();
+    let exists = file.as_ref().is_some_and(|file| is_named == Some(true) || file.exists());
     let mut config = match &file {
         Some(file) if exists => NodeConfig::load(None, Some(file))?,
         Some(_) | None => NodeConfig::default(),
     };
-    let cache = base("XDG_CACHE_HOME", ".cache").with_context(|| {
+    let cache = user_folders::cache().with_context(|| {
         "there is no folder for compiled modules: set HOME or XDG_CACHE_HOME".to_owned()
     })?;
     config.state_dir = state.to_owned();
@@ -315,19 +318,6 @@ fn configuration(state: &Path) -> Result<(NodeConfig, Option<PathBuf>), Failure>
     Ok((config, file))
 }
 
-/// Folder of what outlives this user's runs: a state directory with `traces` alone. `None` without a home.
-#[must_use]
-pub fn user_state() -> Option<PathBuf> {
-    base("XDG_STATE_HOME", ".local/state").map(|base| base.join(STATE))
-}
-
-/// One of the user's folders: what the variable says, or `folder` below the home directory.
-fn base(variable: &str, folder: &str) -> Option<PathBuf> {
-    let absolute = |path: &PathBuf| path.is_absolute();
-    let named = env::var_os(variable).map(PathBuf::from).filter(absolute);
-    named.or_else(|| Some(env::home_dir().filter(absolute)?.join(folder)))
-}
-
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -336,11 +326,12 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Makes the folder of one run, and removes those of commands that were killed.
-fn state_folder() -> io::Result<RunFolder> {
-    // Sockets' paths are short: not below a long TMPDIR.
-    let base = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let base = base.filter(|base| base.is_absolute() && base.is_dir());
-    let folder = RunFolder::new(&base.unwrap_or_else(|| PathBuf::from("/tmp")), PREFIX)?;
-    fs::create_dir(folder.path().join("bundles"))?;
-    Ok(folder)
+fn state_folder() -> Result<RunFolder, Failure> {
+    let base = user_folders::runtime()?;
+    let make = || -> io::Result<RunFolder> {
+        let folder = RunFolder::new(&base, PREFIX)?;
+        fs::create_dir(folder.path().join("bundles"))?;
+        Ok(folder)
+    };
+    Ok(make().context("a folder for the functions' state cannot be made")?)
 }

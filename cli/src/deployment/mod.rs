@@ -10,6 +10,7 @@
 //! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
 //! - [`log_file`]: reads a function's log across its files.
 //! - [`mounts`]: what is wrong with the files of a function.
+//! - `user_folders`: the folders that the environment names; `user_cache`: that of compiled modules.
 //! - [`run_folder`]: a folder of one run, which a later command removes when this one is killed.
 //! - [`display`]: what the user sees meanwhile.
 
@@ -33,6 +34,7 @@ pub mod service_containers;
 mod service_lock;
 mod services;
 mod user_cache;
+mod user_folders;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -48,13 +50,14 @@ pub use self::containers::container_id;
 pub(crate) use self::containers::image_of;
 use self::display::Display;
 use self::input::Input;
-pub use self::local::{LocalAction, LocalNode, user_state};
+pub use self::local::{LocalAction, LocalNode};
 pub use self::node::Node;
 use self::phases::RunPhases;
 use self::platform::{FunctionImage, Platform};
 use self::replacement::Replacement;
 use self::run_folder::RunFolder;
 use self::service_lock::ServiceLock;
+pub use self::user_folders::{check_named_config, user_state};
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
 use cwasi_workflow::{Embedded, Role, Workflow};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cwasi_config::mount_target::{MountProblem, folder_target};
+use cwasi_sys::resolved_path::{Links, ResolveError, ResolvedPath};
 
 use crate::failure::{Exit, Failure};
 use cwasi_workflow::{Function, Mount};
@@ -15,6 +16,10 @@ pub fn problems(function: &Function) -> Vec<String> {
         let problem = engine_problem(mount).or_else(|| missing_target(mounts, mount))?;
         Some(format!("mount {}: the target {problem}", mount.target))
     });
+    let links = mounts.iter().filter_map(|mount| {
+        let link = link_in_source(mount)?;
+        Some(format!("mount {}: the source {link}", mount.target))
+    });
     let folder = working_dir.iter().filter_map(|path| {
         let on_host = on_host(mounts, path)?.1;
         let text = format!(
@@ -24,7 +29,13 @@ pub fn problems(function: &Function) -> Vec<String> {
         );
         (!on_host.is_dir()).then_some(text)
     });
-    targets.chain(folder).collect()
+    links.chain(targets).chain(folder).collect()
+}
+
+/// A symbolic link in the mount's source, which the runtime would refuse.
+fn link_in_source(mount: &Mount) -> Option<ResolveError> {
+    let refused = ResolvedPath::open(&mount.source, Links::Refuse).err()?;
+    matches!(refused, ResolveError::Link { .. }).then_some(refused)
 }
 
 /// Why the engine cannot show a mounted folder to the function; single files may have any name.

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use cwasi_config::NodeConfig;
 use cwasi_host::state::{StateDir, create_private_dir, write_file};
+use cwasi_sys::owned_path;
 
 use super::log_file;
 use super::run_folder::RunFolder;
 use crate::containerd::tasks::Stdio;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use cwasi_workflow::Function;
 use cwasi_workflow::services::Service;
 
@@ -175,8 +176,13 @@ pub trait Platform {
     /// When the file system refuses.
     fn create_log(&self, id: &str) -> Result<Stdio, Failure> {
         let log = self.log(id);
-        log_file::remove(&log);
         let config = self.config();
+        owned_path::check(&logs(config, self.namespace())).map_err(|error| {
+            let text =
+                format!("the log {}: {error}; name another folder in [logs] dir", log.display());
+            Failure::text(Exit::Denied, text)
+        })?;
+        log_file::remove(&log);
         let made = || {
             StateDir::new(self.state_dir()).prepare()?;
             create_private_dir(&logs(config, self.namespace()))?;

@@ -6,7 +6,6 @@
 //! Invariant: without a token or client certificates, it listens on loopback addresses only, unless the operator says
 //! otherwise.
 
-mod access;
 mod callbacks;
 mod logs;
 mod metrics;
@@ -38,9 +37,9 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tracing_subscriber::EnvFilter;
 
+use crate::access::Access;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use access::Access;
 use callbacks::Callbacks;
 use logs::Logs;
 use metrics::Metrics;

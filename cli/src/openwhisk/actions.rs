@@ -2,22 +2,24 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cwasi_coordinator::delivered::Delivery;
 use cwasi_host::caller::{CallerIdentity, HostCall, HostCaller};
 use cwasi_host::http::openwhisk::messages::{Activation, time_left};
 use cwasi_modes::{CallError, Payload};
-use cwasi_workflow::Mount;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tokio::net::unix::pipe::OpenOptions;
 use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use super::Allowed;
+use super::error::ActionError;
+use super::folders::AllowedFolders;
 use super::messages::Capabilities;
+use super::own_addresses;
 use crate::containerd::tasks::Stdio;
 use crate::deployment::platform::Platform as _;
 use crate::deployment::{LocalAction, LocalNode};
@@ -25,26 +27,17 @@ use crate::failure::Failure;
 
 /// Namespace of all actions.
 const NAMESPACE: &str = "openwhisk";
-/// Every destination, for `cwasi.network`.
+/// Every destination, for `cwasi.network`, but for the executor itself.
 const EVERYWHERE: &str = "0.0.0.0/0, ::/0";
-
-/// What an action cannot be asked for.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ActionError {
-    #[error("{0}")]
-    Name(String),
-    #[error("{0}: the executor's command line does not allow it")]
-    Denied(String),
-    #[error("there is no action {0}")]
-    Unknown(String),
-    #[error("Initialization has failed due to: {0}")]
-    Failed(String),
-}
 
 pub(super) struct Actions {
     node: LocalNode,
     caller: HostCaller,
-    allowed: Allowed,
+    folders: AllowedFolders,
+    /// Whether actions may ask for sockets.
+    has_network: bool,
+    /// Where the executor listens.
+    listener: SocketAddr,
     /// Path of the fifo with the output of all actions.
     output: String,
     started_ms: u64,
@@ -58,14 +51,29 @@ impl Actions {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(super) async fn start(allowed: Allowed) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        folders: AllowedFolders,
+        has_network: bool,
+        listener: SocketAddr,
+    ) -> Result<Self, Failure> {
         let node = LocalNode::bare(NAMESPACE, NAMESPACE).await?;
         let identity = CallerIdentity::in_namespace(NAMESPACE);
         let caller = HostCaller::start(node.config(), &identity)
             .map_err(|error| Failure::from(anyhow::Error::from(error)))?;
         let output = show_output(&node.config().state_dir)?;
         let (running, changing) = (RwLock::default(), Mutex::default());
-        Ok(Self { node, caller, allowed, output, started_ms: now_ms(), running, changing })
+        let started_ms = now_ms();
+        Ok(Self {
+            node,
+            caller,
+            folders,
+            has_network,
+            listener,
+            output,
+            started_ms,
+            running,
+            changing,
+        })
     }
 
     /// Starts an action, in the place of one with the same id.
@@ -84,7 +92,7 @@ impl Actions {
             .module
             .ok_or_else(|| ActionError::Failed("Missing main/no code to execute.".to_owned()))?;
         let annotations = self.annotations(asked)?;
-        let mounts = self.mounts(asked)?;
+        let folder = asked.dir.as_deref().map(|dir| self.folders.find(dir)).transpose()?;
         let env: Vec<(String, String)> = delivery
             .env
             .iter()
@@ -96,7 +104,7 @@ impl Actions {
             module: &module,
             export: delivery.export.as_deref(),
             env: &env,
-            mounts: &mounts,
+            folder: folder.as_ref().map(|folder| (&folder.mount, folder.opened.identity())),
             annotations: &annotations,
         };
         let _changing = self.changing.lock().await;
@@ -169,27 +177,15 @@ impl Actions {
     fn annotations(&self, asked: &Capabilities) -> Result<BTreeMap<String, String>, ActionError> {
         let mut annotations = BTreeMap::from([("cwasi.role".to_owned(), "secondary".to_owned())]);
         if asked.net_access {
-            if !self.allowed.network {
+            if !self.has_network {
                 return Err(ActionError::Denied("net_access".to_owned()));
             }
-            annotations.insert("cwasi.network".to_owned(), EVERYWHERE.to_owned());
+            let denied = own_addresses::denials(self.listener)
+                .map_err(|error| ActionError::Failed(format!("the host's addresses: {error}")))?;
+            let network = [EVERYWHERE.to_owned()].into_iter().chain(denied).collect::<Vec<_>>();
+            annotations.insert("cwasi.network".to_owned(), network.join(", "));
         }
         Ok(annotations)
-    }
-
-    /// The directory that it asks for, where it really is.
-    fn mounts(&self, asked: &Capabilities) -> Result<Vec<Mount>, ActionError> {
-        let Some(dir) = &asked.dir else { return Ok(Vec::new()) };
-        let denied = || ActionError::Denied(format!("dir {}", dir.display()));
-        let source = dir.canonicalize().map_err(|_missing| denied())?;
-        let is_allowed = |allowed: &PathBuf| {
-            allowed.canonicalize().is_ok_and(|allowed| source.starts_with(allowed))
-        };
-        let target = dir.to_str().filter(|_| dir.is_absolute()).ok_or_else(denied)?;
-        if !source.is_dir() || target == "/" || !self.allowed.dirs.iter().any(is_allowed) {
-            return Err(denied());
-        }
-        Ok(vec![Mount { source, target: target.to_owned(), read_only: false }])
     }
 }
 

@@ -9,13 +9,15 @@ use cwasi_host::http::response_body::ResponseBody;
 use cwasi_host::http::server::Service;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::actions::{ActionError, Actions};
+use super::actions::Actions;
+use super::error::ActionError;
 use super::messages::{capabilities, ended};
+use crate::access::Access;
 
 /// Longest wait for a body.
 const BODY_WAIT: Duration = Duration::from_secs(60);
@@ -26,6 +28,7 @@ const BODIES_MAX: usize = 16;
 #[derive(Clone)]
 pub(super) struct Executor {
     actions: Arc<Actions>,
+    access: Access,
     bodies: Arc<Semaphore>,
 }
 
@@ -36,7 +39,7 @@ impl From<ActionError> for Refusal {
     fn from(error: ActionError) -> Self {
         let status = match &error {
             ActionError::Name(_) => StatusCode::BAD_REQUEST,
-            ActionError::Denied(_) => StatusCode::FORBIDDEN,
+            ActionError::Denied(_) | ActionError::Folder { .. } => StatusCode::FORBIDDEN,
             ActionError::Unknown(_) | ActionError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(status, error.to_string())
@@ -48,8 +51,9 @@ fn bad(error: impl ToString) -> Refusal {
 }
 
 impl Executor {
-    pub(super) fn new(actions: Actions) -> Self {
-        Self { actions: Arc::new(actions), bodies: Arc::new(Semaphore::new(BODIES_MAX)) }
+    pub(super) fn new(actions: Actions, access: Access) -> Self {
+        let bodies = Arc::new(Semaphore::new(BODIES_MAX));
+        Self { actions: Arc::new(actions), access, bodies }
     }
 
     /// Ends all actions.
@@ -61,6 +65,11 @@ impl Executor {
         if request.headers().contains_key(ORIGIN) {
             let text = "web pages are no clients of the executor";
             return Err(Refusal(StatusCode::FORBIDDEN, text.to_owned()));
+        }
+        let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if !self.access.admits(authorization) {
+            let text = "the executor's token is needed: Authorization: Bearer TOKEN";
+            return Err(Refusal(StatusCode::UNAUTHORIZED, text.to_owned()));
         }
         let path = request.uri().path().to_owned();
         let mut parts = path.trim_start_matches('/').splitn(2, '/');
@@ -121,7 +130,11 @@ impl Service for Executor {
         };
         let mut response = Response::new(ResponseBody::from(body));
         *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response
     }
 }

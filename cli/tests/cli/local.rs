@@ -183,7 +183,7 @@ fn native_code_of_another_users_cache_is_not_loaded() {
     let refused = run(&theirs);
     assert_eq!(refused.status.code(), Some(77), "{}", stderr(&refused));
     assert!(
-        stderr(&refused).contains("belongs to user 65534; set XDG_CACHE_HOME"),
+        stderr(&refused).contains("belongs to user 65534, not to root; set XDG_CACHE_HOME"),
         "{}",
         stderr(&refused)
     );
@@ -198,4 +198,57 @@ fn native_code_of_another_users_cache_is_not_loaded() {
     let open = run(&below);
     assert_eq!(open.status.code(), Some(77));
     assert!(stderr(&open).contains("everybody may write"), "{}", stderr(&open));
+}
+
+#[test]
+fn root_uses_no_folder_of_another_user() {
+    let (stage, home) = (Stage::new("cli-local-folders"), Home::new());
+    let hello = home.hello();
+    let theirs = home.path("data");
+    // A folder that root made there is still theirs to replace.
+    fs::create_dir(theirs.join("made")).unwrap();
+    fs::write(theirs.join("cwasi.toml"), "").unwrap();
+    let run = |variable: &str, path: &std::path::Path| {
+        let mut command = stage.cwasi();
+        command.args(["run", "--local", &hello]).env_remove("CWASI_CONFIG");
+        command.env(variable, path).output().unwrap()
+    };
+    for variable in ["XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "CWASI_CONFIG"] {
+        let paths = match variable {
+            "CWASI_CONFIG" => [theirs.join("cwasi.toml"), theirs.join("none")],
+            _ => [theirs.clone(), theirs.join("made")],
+        };
+        for path in paths {
+            let refused = run(variable, &path);
+            let text = stderr(&refused);
+            assert_eq!(refused.status.code(), Some(77), "{variable}: {text}");
+            for part in ["belongs to user 65534, not to root", &format!("unset {variable}")] {
+                assert!(text.contains(part), "{variable}: {text}");
+            }
+        }
+    }
+    let text = stderr(&run("HOME", &theirs));
+    assert!(text.contains("set HOME to the home of this user"), "{text}");
+    let own = tempfile::tempdir().unwrap();
+    // A link of the other user in root's own folder.
+    let link = own.path().join("cwasi");
+    std::os::unix::fs::symlink(&theirs, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65534), Some(65534)).unwrap();
+    assert_eq!(run("XDG_STATE_HOME", own.path()).status.code(), Some(77));
+    fs::remove_file(&link).unwrap();
+    let run = run("XDG_STATE_HOME", own.path());
+    assert!(run.status.success(), "{}", stderr(&run));
+}
+
+#[test]
+fn a_mount_whose_source_has_a_link_is_refused() {
+    let home = Home::new();
+    let (data, link) = (home.path("data"), home.path("data").join("link"));
+    std::os::unix::fs::symlink("..", &link).unwrap();
+    let mounts = format!("mounts: [{{source: {}, target: /in}}]", link.display());
+    let refused = home.ends(65, &[&home.probe("[args]", &mounts)]);
+    let text = stderr(&refused);
+    assert!(text.contains("link is a symbolic link to .., and"), "{text}");
+    let mounts = format!("mounts: [{{source: {}, target: /in}}]", data.display());
+    home.ok(&[&home.probe("[args]", &mounts)]);
 }

@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::process::{Child, ChildStderr, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -23,8 +27,12 @@ struct Executor {
 
 impl Executor {
     fn start(home: &Home, arguments: &[&str]) -> Self {
+        Self::start_at(home, "127.0.0.1:0", arguments)
+    }
+
+    fn start_at(home: &Home, listen: &str, arguments: &[&str]) -> Self {
         let mut command = home.cwasi();
-        command.args(["openwhisk", "--listen", "127.0.0.1:0"]).args(arguments);
+        command.args(["openwhisk", "--listen", listen]).args(arguments);
         let mut process = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(process.stderr.take().unwrap());
         let mut all = String::new();
@@ -35,8 +43,12 @@ impl Executor {
         Self { process, address, stderr }
     }
 
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).unwrap()
+    }
+
     fn post(&self, path: &str, headers: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let mut stream = self.connect();
         let length = body.len();
         let head = format!("POST {path} HTTP/1.1\r\nhost: e\r\nconnection: close");
         write!(stream, "{head}\r\n{headers}content-length: {length}\r\n\r\n{body}").unwrap();
@@ -129,4 +141,116 @@ fn the_executor_runs_actions_with_the_capabilities_that_are_allowed() {
     let refused = home.cwasi().args(["openwhisk", "--listen", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(77));
     assert!(stderr(&refused).contains("listen on a loopback address"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_folder_that_changes_after_the_start_is_not_the_actions() {
+    let home = Home::new();
+    // As the user that the executor runs as, whose folder it is.
+    let (shared, secret) = (home.path("data").join("shared"), home.path("data").join("secret"));
+    let (box_, link) = (shared.join("box"), shared.join("link"));
+    for (folder, text) in [(&box_, "own"), (&secret, "secret")] {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join("file"), text).unwrap();
+    }
+    symlink("../secret", &link).unwrap();
+    let dir = box_.display().to_string();
+    let executor = Executor::start(&home, &["--allow-dir", &dir]);
+    let code = BASE64_STANDARD.encode(fs::read(home.guest("action")).unwrap());
+    let value = json!({ "code": code, "binary": true, "annotations": { "dir": dir } });
+    let read = json!({ "value": { "do": "read", "path": format!("{dir}/file") } });
+    let swap = || renameat2(AT_FDCWD, &box_, AT_FDCWD, &link, RenameFlags::RENAME_EXCHANGE);
+    let end = AtomicBool::new(false);
+    let read_all = || {
+        for _start in 0..40 {
+            let (status, text) = executor.init("a", &value);
+            // Refused, or the folder that was allowed.
+            if status == 200 {
+                assert_eq!(executor.run("a", &read).1["result"]["text"], "own");
+            } else {
+                assert!([403, 500].contains(&status), "{status}: {text}");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                swap().unwrap();
+            }
+        });
+        let ended = scope.spawn(read_all).join();
+        end.store(true, Ordering::Relaxed);
+        ended.unwrap();
+    });
+    fs::remove_dir_all(&shared).unwrap();
+    fs::create_dir_all(&box_).unwrap();
+    let (status, text) = executor.init("a", &value);
+    assert!(status == 403 && text.contains("somebody has replaced it"), "{status}: {text}");
+}
+
+/// An action that connects to an address and prints its errno.
+fn connecting(address: [u8; 4], port: u16) -> Vec<u8> {
+    let bytes: String = address.iter().map(|byte| format!("\\{byte:02x}")).collect();
+    let text = format!(
+        r#"(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_open" (func $open (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_connect" (func $connect (param i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "{bytes}")
+  (data (i32.const 8) "\00\00\00\00\04\00\00\00")
+  (data (i32.const 16) "\40\00\00\00\0e\00\00\00")
+  (data (i32.const 64) "{{\22errno\22:\2200\22}}")
+  (func (export "_start") (local $errno i32)
+    (drop (call $open (i32.const 1) (i32.const 2) (i32.const 32)))
+    (local.set $errno (call $connect (i32.load (i32.const 32)) (i32.const 8) (i32.const {port})))
+    (i32.store8 (i32.const 74)
+      (i32.add (i32.const 48) (i32.div_u (local.get $errno) (i32.const 10))))
+    (i32.store8 (i32.const 75)
+      (i32.add (i32.const 48) (i32.rem_u (local.get $errno) (i32.const 10))))
+    (drop (call $write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const 40)))))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+#[test]
+fn an_action_with_a_network_does_not_reach_the_executor() {
+    let home = Home::new();
+    let executor = Executor::start(&home, &["--allow-network"]);
+    let own: u16 = executor.address.rsplit(':').next().unwrap().parse().unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let errno = |address, port| {
+        let code = BASE64_STANDARD.encode(connecting(address, port));
+        let annotations = json!({ "net_access": true });
+        let value = json!({ "code": code, "binary": true, "annotations": annotations });
+        assert_eq!(executor.init("a", &value), (200, String::new()));
+        let (_, answer) = executor.run("a", &json!({ "value": {} }));
+        answer["result"]["errno"].as_str().unwrap_or(&answer.to_string()).to_owned()
+    };
+    assert_eq!(errno([127, 0, 0, 1], other.local_addr().unwrap().port()), "00");
+    for address in [[127, 0, 0, 1], [0, 0, 0, 0]] {
+        assert_eq!(errno(address, own), "02", "ACCES of {address:?}");
+    }
+}
+
+#[test]
+fn clients_send_the_token_of_the_file() {
+    let home = Home::new();
+    let token = home.path("token");
+    fs::write(&token, "0123456789abcdef\n").unwrap();
+    // Every address, since clients know the token.
+    let token = token.display().to_string();
+    let executor = Executor::start_at(&home, "0.0.0.0:0", &["--token-file", &token]);
+    for headers in ["", "authorization: Bearer 0123456789abcdeg\r\n"] {
+        let mut stream = executor.connect();
+        write!(stream, "POST /a/destroy HTTP/1.1\r\nhost: e\r\nconnection: close\r\n").unwrap();
+        write!(stream, "{headers}content-length: 0\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 401"), "{response}");
+        assert!(response.to_lowercase().contains("www-authenticate: bearer"), "{response}");
+    }
+    let known = "authorization: Bearer 0123456789abcdef\r\n";
+    let (status, text) = executor.post("/a/destroy", known, "");
+    assert!(status == 500 && text.contains("there is no action a"), "{status}: {text}");
 }

@@ -284,6 +284,8 @@ const VERBS: &[Verb] = &[
         wrong: &[
             ("--listen here", (2, "invalid socket address")),
             ("--listen 192.0.2.1:80", (77, "listen on a loopback address")),
+            ("--token-file none", (66, "token file none")),
+            ("--allow-dir none", (66, "--allow-dir none")),
             ("--json", (2, "cannot be used with --json")),
         ],
         on_empty_node: &[],

@@ -120,7 +120,7 @@ pub(super) fn network(value: &str) -> Result<Vec<EgressEntry>, String> {
     }
     let entry = |text: String| {
         text.parse::<EgressEntry>().map_err(|error| {
-            format!("has the entry `{text}`, which {error}; entries are name:443, *.domain:443, 10.0.0.0/8:443")
+            format!("has the entry `{text}`, which {error}; entries are name:443, *.domain:443, 10.0.0.0/8:443, !10.0.0.1:443")
         })
     };
     entries.into_iter().map(entry).collect()

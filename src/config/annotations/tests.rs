@@ -106,13 +106,14 @@ fn a_fan_in_has_parts_a_time_and_a_policy() {
 
 #[test]
 fn destinations_are_read_or_all_refused_ones_named() {
-    let spec = parse(&[("cwasi.network", "db:5432, 10.0.0.0/8")]).unwrap();
+    let spec = parse(&[("cwasi.network", "db:5432, 10.0.0.0/8, !10.0.0.1:80")]).unwrap();
     let shown: Vec<_> = spec.network.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["db:5432", "10.0.0.0/8:*"]);
+    assert_eq!(shown, ["db:5432", "10.0.0.0/8:*", "!10.0.0.1/32:80"]);
     for (value, part) in [
         ("", "without empty entries"),
         ("db", "entry `db`, which has no port"),
         ("10.1.0.0/8", "the network is 10.0.0.0/8"),
+        ("!db:80", "only addresses and networks"),
         ("db:1,".repeat(65).trim_end_matches(','), "more than 64"),
     ] {
         let found = problems(&[("cwasi.network", value)]).join("");

@@ -268,6 +268,7 @@ fn enter<M: Module>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<Func
     let mut keep = vec![broker.as_fd(), log.as_fd()];
     keep.extend(receiver.as_ref().map(AsFd::as_fd));
     keep.extend(code.descriptors());
+    keep.extend(host_paths.descriptors());
     // SAFETY:
     // - this process never returns to libcontainer, which owns the other descriptors; the diagnostics,
     //   which own one too, were stopped.
@@ -284,6 +285,7 @@ fn close_code<M: Module>(sandbox: &Sandbox<M>) -> std::io::Result<()> {
     keep.extend(log.iter().map(|log| log.as_fd()));
     keep.extend(sandbox.receiver.as_ref().map(AsFd::as_fd));
     keep.extend(sandbox.module.descriptors());
+    keep.extend(sandbox.host_paths.descriptors());
     // SAFETY:
     // - the engine maps the files, never reads them again, and lives as long as the process; it names what it needs.
     unsafe { close_others(&keep) }

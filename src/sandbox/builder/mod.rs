@@ -15,6 +15,7 @@ mod executor;
 mod function;
 mod function_mounts;
 mod lifecycle;
+mod mount_sources;
 mod noexec;
 mod plain;
 mod process;
@@ -36,6 +37,7 @@ use crate::cause_chain::cause_chain;
 use crate::exec_filter::ExecFilterError;
 use crate::exit_codes;
 use cwasi_sys::process::{SingleThreaded, exit_now};
+use cwasi_sys::resolved_path::ResolveError;
 use cwasi_sys::seqpacket;
 use cwasi_vm::Engine;
 use cwasi_vm::VmError;
@@ -61,6 +63,13 @@ pub enum BuilderError {
         /// What the parser says.
         #[source]
         source: OciSpecError,
+    },
+    /// A bind mount's source is missing, or not what the mount allows.
+    #[error("the source of the mount at {target} cannot be used", target = target.display())]
+    MountSource {
+        target: PathBuf,
+        #[source]
+        source: Box<ResolveError>,
     },
     /// A bind mount's source cannot be prepared.
     #[error("{operation} {path} failed", path = path.display())]

@@ -10,21 +10,23 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use libcontainer::oci_spec::runtime::{Mount, Spec};
-use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getppid};
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, getppid, linkat};
 
-use crate::host_paths::{HostPath, HostPaths};
+use crate::host_paths::HostPaths;
 use crate::{exit_codes, stderr};
 use cwasi_sys::process::{Fork, SingleThreaded, die_with_parent, exit_now};
+use cwasi_sys::resolved_path::{Links, ResolvedPath};
 use cwasi_vm::Engine;
 use cwasi_wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Workload};
 
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};
 use super::function::{Descriptors, load};
-use super::{BuilderError, Made, root_folders};
+use super::{BuilderError, Made, mount_sources, root_folders};
 
 /// What libcontainer makes in the root of a function's container.
 const CONTAINER_FOLDERS: [&str; 2] = ["/dev", "/proc"];
@@ -102,22 +104,29 @@ fn wait(start: UnixListener) -> io::Result<()> {
 /// linked or copied into the root.
 fn host_paths(bundle: &Path, spec: &Spec) -> Result<HostPaths, BuilderError> {
     let root = spec.root().as_ref().map_or_else(|| "rootfs".into(), |root| root.path().clone());
-    let root = canonical(&bundle.join(root))?;
+    let opened = ResolvedPath::open(&bundle.join(root), Links::Follow);
+    let opened = opened.map_err(|source| BuilderError::MountSource {
+        target: "/".into(),
+        source: Box::new(source),
+    })?;
+    let root = opened.by_descriptor();
     for name in CONTAINER_FOLDERS {
         root_folders::make_folder(&root, Path::new(name))?;
     }
     root_folders::make_working_directory(spec, &root)?;
-    let mut host_paths = HostPaths::new(root.clone());
-    for mount in spec.mounts().as_deref().unwrap_or_default() {
-        let (Some(source), target) = (mount.source(), mount.destination()) else { continue };
-        let source = canonical(source)?;
-        if source.is_dir() {
+    let mut host_paths = HostPaths::new(opened);
+    for mut mount in spec.mounts().clone().unwrap_or_default() {
+        if mount.source().is_none() {
+            continue;
+        }
+        let source = mount_sources::resolve(&mut mount)?;
+        let target = mount.destination();
+        if source.is_folder() {
             let around = host_paths.locate(target);
             root_folders::make_folder(&around.path, &around.below)?;
-            host_paths
-                .add(target.clone(), HostPath { path: source, read_only: is_read_only(mount) });
+            host_paths.add(target.clone(), source, is_read_only(&mount));
         } else {
-            put(&source, &root, mount)?;
+            put(&source, &root, &mount)?;
         }
     }
     Ok(host_paths)
@@ -127,12 +136,8 @@ fn is_read_only(mount: &Mount) -> bool {
     mount.options().as_ref().is_some_and(|all| all.iter().any(|option| option == READ_ONLY))
 }
 
-fn canonical(path: &Path) -> Result<PathBuf, BuilderError> {
-    fs::canonicalize(path).map_err(not_mounted("resolving", path))
-}
-
 /// Puts a mounted file into the root.
-fn put(source: &Path, root: &Path, mount: &Mount) -> Result<(), BuilderError> {
+fn put(source: &ResolvedPath, root: &Path, mount: &Mount) -> Result<(), BuilderError> {
     let target = mount.destination();
     if !is_read_only(mount) {
         let source = io::Error::other(
@@ -142,8 +147,11 @@ fn put(source: &Path, root: &Path, mount: &Mount) -> Result<(), BuilderError> {
     }
     let inside = root.join(target.strip_prefix("/").unwrap_or(target));
     let made = inside.parent().map_or(Ok(()), fs::create_dir_all);
-    // Another file system, or another user's file, takes no link.
-    let put = || fs::hard_link(source, &inside).or_else(|_| fs::copy(source, &inside).map(drop));
+    // The descriptor's own path is a link, which a hard link has to follow. Another file system, or another user's file,
+    // takes no link.
+    let file = source.by_descriptor();
+    let link = || linkat(AT_FDCWD, &file, AT_FDCWD, &inside, AtFlags::AT_SYMLINK_FOLLOW);
+    let put = || link().or_else(|_| fs::copy(&file, &inside).map(drop));
     made.and_then(|()| put()).map_err(not_mounted("mounting", target))
 }
 

@@ -1,9 +1,10 @@
-//! Mount propagation as in runc. Runs in the builder.
+//! Bind mounts: from the descriptors of their sources, with propagation as in runc. Runs in the builder.
 //!
-//! libcontainer refuses the recursive values of `rootfsPropagation`, which Kubernetes writes, and ignores `rprivate`,
-//! `rslave`, `rshared` of a mount. It clones a bind mount's source, and a clone keeps its source's propagation. So
-//! the builder enters a mount namespace of its own, clones each source to a staging directory, sets the clone's
-//! propagation, and names the clone as the source. The namespace ends with the builder.
+//! libcontainer opens a bind mount's source by its path. It refuses the recursive values of `rootfsPropagation`, which
+//! Kubernetes writes, and ignores `rprivate`, `rslave`, `rshared` of a mount: its clone keeps its source's propagation.
+//! So the builder enters a mount namespace of its own, clones each source by its descriptor to a staging directory, sets
+//! the clone's propagation, and names the clone as the source. No other process can change these paths, and the
+//! namespace ends with the builder.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +21,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::BuilderError;
 use super::causes::MountCause;
+use super::mount_sources::MountSources;
 
 /// Beside the containers in libcontainer's root: empty but in the mount namespaces of builders. Nothing is ever removed
 /// from it there, because it shows the hosts' directories.
@@ -41,22 +43,20 @@ struct Clone {
     propagation: Option<MsFlags>,
 }
 
-/// Stages the bind mounts of `spec` whose propagation matters, below libcontainer's `root`.
+/// Stages the bind mounts of `spec` below libcontainer's `root`. Their sources are names of `sources`.
 ///
 /// # Errors
-/// When a source is not there or the kernel refuses.
-pub fn apply(spec: &mut Spec, root: &Path) -> Result<(), BuilderError> {
-    let shared = root_propagation(spec) == Some("shared".to_owned());
+/// When the kernel refuses.
+pub fn apply(spec: &mut Spec, sources: &MountSources, root: &Path) -> Result<(), BuilderError> {
+    name_root_propagation(spec);
     let mut mounts = spec.mounts().clone().unwrap_or_default();
-    let staged = |mount: &&mut Mount| is_bind(mount) && (shared || propagation(mount).is_some());
-    let staged: Vec<&mut Mount> = mounts.iter_mut().filter(staged).collect();
+    let staged: Vec<&mut Mount> = mounts.iter_mut().filter(|mount| is_bind(mount)).collect();
     if staged.is_empty() {
         return Ok(());
     }
     let syscall = create_syscall();
     // In the host's namespace: only there is a clone a peer of its source.
-    let clones =
-        staged.iter().map(|mount| clone(&*syscall, mount)).collect::<Result<Vec<_>, _>>()?;
+    let clones = staged.iter().map(|mount| clone(sources, mount)).collect::<Result<Vec<_>, _>>()?;
     let directory = enter(root)?;
     for (number, (mount, clone)) in staged.into_iter().zip(clones).enumerate() {
         let target = directory.join(number.to_string());
@@ -68,14 +68,12 @@ pub fn apply(spec: &mut Spec, root: &Path) -> Result<(), BuilderError> {
 }
 
 /// Writes the root's propagation as libcontainer knows it: it is always recursive there.
-fn root_propagation(spec: &mut Spec) -> Option<String> {
-    let linux = spec.linux().clone()?;
-    let given = linux.rootfs_propagation().clone()?;
+fn name_root_propagation(spec: &mut Spec) {
+    let Some(mut linux) = spec.linux().clone() else { return };
+    let Some(given) = linux.rootfs_propagation().clone() else { return };
     let plain = given.strip_prefix('r').unwrap_or(&given).to_owned();
-    let mut linux = linux;
-    linux.set_rootfs_propagation(Some(plain.clone()));
+    linux.set_rootfs_propagation(Some(plain));
     spec.set_linux(Some(linux));
-    Some(plain)
 }
 
 /// The last propagation among a mount's options.
@@ -90,20 +88,15 @@ fn propagation(mount: &Mount) -> Option<MsFlags> {
     })
 }
 
-fn clone(syscall: &dyn Syscall, mount: &Mount) -> Result<Clone, BuilderError> {
-    let given = mount.source().clone().unwrap_or_default();
-    let source = fs::canonicalize(&given).map_err(failed("finding", &given))?;
-    let text = source.to_str().ok_or(nix::Error::EINVAL).map_err(failed("naming", &given))?;
+fn clone(sources: &MountSources, mount: &Mount) -> Result<Clone, BuilderError> {
+    let name = mount.source().clone().unwrap_or_default();
+    // A path that was not resolved is mounted by nobody.
+    let source = sources.get(&name).ok_or(nix::Error::EBADF).map_err(failed("finding", &name))?;
     let options = mount.options().as_deref().unwrap_or_default();
     let recursive = options.iter().any(|option| option == "rbind");
-    let mut flags = libc::OPEN_TREE_CLOEXEC | libc::OPEN_TREE_CLONE;
-    if recursive {
-        flags |= libc::AT_RECURSIVE.cast_unsigned();
-    }
-    let tree = syscall
-        .open_tree(libc::AT_FDCWD, Some(text), flags)
-        .map_err(failed("cloning the mount of", &given))?;
-    Ok(Clone { tree, is_directory: source.is_dir(), propagation: propagation(mount) })
+    let tree =
+        source.clone_mount(recursive).map_err(failed("cloning the mount of", source.path()))?;
+    Ok(Clone { tree, is_directory: source.is_folder(), propagation: propagation(mount) })
 }
 
 /// Enters a mount namespace that receives the host's mounts and sends it none, and makes the staging directory there.
@@ -182,7 +175,7 @@ mod tests {
             let mut linux = spec.linux().clone().unwrap();
             linux.set_rootfs_propagation(Some(given.into()));
             spec.set_linux(Some(linux));
-            assert_eq!(root_propagation(&mut spec).as_deref(), Some(expected));
+            name_root_propagation(&mut spec);
             let linux = spec.linux().as_ref().unwrap();
             assert_eq!(linux.rootfs_propagation().as_deref(), Some(expected));
         }

@@ -9,7 +9,7 @@
 //! - A relative root path is taken from the bundle, which the copy is not in.
 //!
 //! And one thing is added: a view of the image's files for guests that can open files ([`FILES_DIR`]).
-//! - Mounts: [`function_mounts`], [`propagation`], [`cgroup_mounts`].
+//! - Mounts: [`function_mounts`], [`mount_sources`](super::mount_sources), [`propagation`], [`cgroup_mounts`].
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,10 @@ use libcontainer::oci_spec::runtime::{
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use cwasi_sys::device_filter::DeviceFilter;
+use cwasi_sys::resolved_path::{Links, ResolvedPath};
 use cwasi_wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest, Workload};
 
+use super::mount_sources::MountSources;
 use super::{
     BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, root_folders,
     systemd,
@@ -124,6 +126,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
         function_mounts::apply(&mut spec);
         raise_descriptors(&mut spec);
     }
+    let mut sources = MountSources::resolve(&mut spec)?;
     if let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) {
         check_devices(&root)?;
         root_folders::make_working_directory(&spec, &root)?;
@@ -131,10 +134,10 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     if let Workload::Function(launch) = &create.workload
         && let Some(files) = &launch.files
     {
-        mount_files(&mut spec, files).map_err(unreadable)?;
+        mount_files(&mut spec, files, &mut sources)?;
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
-    propagation::apply(&mut spec, &request.root)?;
+    propagation::apply(&mut spec, &sources, &request.root)?;
     cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
     let directory = copy_of(request);
     let devices = devices::filter(&spec)?;
@@ -221,7 +224,11 @@ fn has_terminal(spec: &Spec) -> bool {
 
 /// Mounts the image's files once more, read-only and without what is mounted in them, and the guest's mounts there.
 /// There are none where `/dev` is no tmpfs: a directory would be made in the image, or on the host.
-fn mount_files(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
+fn mount_files(
+    spec: &mut Spec,
+    files: &Files,
+    sources: &mut MountSources,
+) -> Result<(), BuilderError> {
     let mut mounts = spec.mounts().clone().unwrap_or_default();
     let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) else { return Ok(()) };
     let dev = mounts.iter().rfind(|mount| mount.destination() == Path::new("/dev"));
@@ -247,8 +254,12 @@ fn mount_files(spec: &mut Spec, files: &Files) -> Result<(), OciSpecError> {
         })
         .collect();
     let options = ["bind", "ro", "nosuid", "nodev", "noexec"].map(str::to_owned).to_vec();
-    let image = MountBuilder::default().destination(FILES_DIR).typ("bind").source(root);
-    mounts.push(image.options(options).build()?);
+    let failed =
+        |source| BuilderError::MountSource { target: "/".into(), source: Box::new(source) };
+    let image = sources.add(ResolvedPath::open(&root, Links::Follow).map_err(failed)?);
+    let mount = MountBuilder::default().destination(FILES_DIR).typ("bind").source(image);
+    let unreadable = |source| BuilderError::Spec { path: root, source };
+    mounts.push(mount.options(options).build().map_err(unreadable)?);
     mounts.extend(again);
     spec.set_mounts(Some(mounts));
     Ok(())

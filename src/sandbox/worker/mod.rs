@@ -133,6 +133,7 @@ fn set_up<M: Module>(
     let mut keep = vec![broker.as_fd(), socket.as_fd()];
     keep.extend(log.iter().map(|log| log.as_fd()));
     keep.extend(sandbox.module.descriptors());
+    keep.extend(sandbox.host_paths.descriptors());
     if let Some(setup) = setup {
         for connection in &mut setup.connections {
             // Init's own value is never dropped here, and so would not be closed with the connection.

@@ -62,7 +62,16 @@ impl Sockets {
     /// [`WasiErrno::ACCES`]; the log says why.
     pub fn allows(&self, to: SocketAddr) -> Result<(), WasiErrno> {
         let to = SocketAddr::new(to.ip().to_canonical(), to.port());
-        if self.is_allowed(to) { Ok(()) } else { Err(self.refuse(RefusedAccess::Destination(to))) }
+        if self.is_allowed(to) {
+            return Ok(());
+        }
+        Err(self.refuse_address(to, RefusedAccess::Destination(to)))
+    }
+
+    /// Refuses an address that is denied, or else not allowed.
+    fn refuse_address(&self, to: SocketAddr, not_allowed: RefusedAccess<'_>) -> WasiErrno {
+        let is_denied = self.egress.denies(to.ip(), to.port());
+        self.refuse(if is_denied { RefusedAccess::Denied(to) } else { not_allowed })
     }
 
     fn is_allowed(&self, to: SocketAddr) -> bool {
@@ -72,7 +81,8 @@ impl Sockets {
             let mut names = answers.iter().filter(|(_, known)| *known == address);
             names.any(|(name, _)| self.egress.allows_name(name, port))
         };
-        self.egress.allows_address(address, port) || by_name()
+        !self.egress.denies(address, port)
+            && (self.egress.allows_address(address, port) || by_name())
     }
 
     /// The addresses to which a request for `host`, a name or an address, may connect. A look-up may take `longest`.
@@ -87,7 +97,7 @@ impl Sockets {
     ) -> Result<Vec<SocketAddr>, WasiErrno> {
         if let Ok(address) = host.parse::<IpAddr>() {
             let to = SocketAddr::new(address.to_canonical(), port);
-            let refused = || self.refuse(RefusedAccess::RequestToAddress(to));
+            let refused = || self.refuse_address(to, RefusedAccess::RequestToAddress(to));
             return if self.is_allowed(to) { Ok(vec![to]) } else { Err(refused()) };
         }
         let name = host_name(host).ok_or(WasiErrno::AI_NO_NAME)?;

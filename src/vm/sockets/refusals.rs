@@ -25,6 +25,8 @@ pub type WriteLine = fn(&str);
 pub enum RefusedAccess<'a> {
     /// To connect or send to an address.
     Destination(SocketAddr),
+    /// To reach an address that an entry with `!` names.
+    Denied(SocketAddr),
     /// To look up a name.
     Name(&'a str),
     /// To look up a name when there is no name server.
@@ -50,6 +52,10 @@ impl fmt::Display for RefusedAccess<'_> {
                 f,
                 "a socket to {to} was refused, because cwasi.network does not allow it. Add `{to}` to this annotation, \
                  or the host's name and port if the function looks the name up"
+            ),
+            Self::Denied(to) => write!(
+                f,
+                "a connection to {to} was refused, because an entry of cwasi.network with `!` denies it"
             ),
             Self::Name(name) => write!(
                 f,

@@ -94,6 +94,20 @@ fn a_name_allows_the_addresses_that_it_was_looked_up_to() {
 }
 
 #[test]
+fn a_denied_address_is_reached_by_no_name() {
+    let entries = ["*:80", "!10.0.0.1:80"];
+    let (_dir, sockets) = sockets_with(&entries, "10.0.0.1 db\n10.0.0.2 db\n");
+    sockets.look_up("db", &[RecordKind::A]).unwrap();
+    assert_eq!(sockets.allows(at("10.0.0.1:80")), Err(WasiErrno::ACCES));
+    assert_eq!(sockets.allows(at("10.0.0.2:80")), Ok(()));
+    let found = sockets.destinations("db", 80, LOOK_UP_MAX);
+    assert_eq!(found, Ok(vec![at("10.0.0.2:80")]));
+    assert_eq!(sockets.destinations("10.0.0.1", 80, LOOK_UP_MAX), Err(WasiErrno::ACCES));
+    let lines = lines();
+    assert!(lines.len() == 1 && lines[0].contains("with `!` denies it"), "{lines:?}");
+}
+
+#[test]
 fn a_request_gets_the_allowed_addresses_of_its_host() {
     let (_dir, sockets) = sockets_with(
         &["db:80", "10.0.0.2:8080", "[fd00::1]:80", "both:443"],

@@ -29,6 +29,8 @@ fn entries_are_read_or_refused_with_a_reason() {
         ("2001:db8::/32", "[2001:db8::/32]:*"),
         ("[2001:db8::/32]:443", "[2001:db8::/32]:443"),
         ("[2001:db8::]/32:443", "[2001:db8::/32]:443"),
+        ("!10.0.0.1:80", "!10.0.0.1/32:80"),
+        ("![::1]:80", "![::1/128]:80"),
     ] {
         match text.parse::<EgressEntry>() {
             Ok(entry) => assert_eq!(entry.to_string(), shown, "{text}"),
@@ -37,6 +39,10 @@ fn entries_are_read_or_refused_with_a_reason() {
     }
     for (text, part) in [
         ("", "not a name"),
+        ("!db:80", "only addresses and networks"),
+        ("!*:80", "only addresses and networks"),
+        ("!", "not a name"),
+        ("!!10.0.0.1", "not a name"),
         (":80", "not a name"),
         ("db", "no port"),
         ("*", "no port"),
@@ -62,6 +68,22 @@ fn entries_are_read_or_refused_with_a_reason() {
             Err(error) => assert!(error.to_string().contains(part), "{text} {error}"),
         }
     }
+}
+
+#[test]
+fn what_is_denied_is_denied_whatever_else_is_allowed() {
+    let egress = egress(&["*:*", "!127.0.0.1:9000", "!10.0.0.0/8", "![::1]:9000"]);
+    assert!(egress.allows_address(address("127.0.0.1"), 9001));
+    for (denied, port) in
+        [("127.0.0.1", 9000), ("::ffff:127.0.0.1", 9000), ("10.1.2.3", 80), ("::1", 9000)]
+    {
+        assert!(!egress.allows_address(address(denied), port), "{denied}");
+        assert!(egress.denies(address(denied), port), "{denied}");
+    }
+    // An entry that denies allows nothing.
+    let egress = super::tests::egress(&["!10.0.0.1:80"]);
+    assert!(!egress.allows_address(address("10.0.0.2"), 80));
+    assert!(!egress.covers_address(address("10.0.0.1")) && !egress.may_look_up("db"));
 }
 
 #[test]

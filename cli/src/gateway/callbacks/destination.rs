@@ -150,7 +150,8 @@ impl Destination {
             Host::Address(_) => false,
         };
         let may = |address: &IpAddr| {
-            allow.allows_address(*address, self.port) || (by_name && !is_special(*address))
+            !allow.denies(*address, self.port)
+                && (allow.allows_address(*address, self.port) || (by_name && !is_special(*address)))
         };
         let allowed = found.into_iter().filter(may);
         allowed.map(|address| SocketAddr::new(address, self.port)).collect()

@@ -1,8 +1,8 @@
 //! A log file whose size is bounded: the daemon copies a container's output into it, and renames it to `PATH.1` when it
 //! is full ([`Rotation`]). Runs in the shim daemon.
 //!
-//! Invariant: a function never waits for its log's disk. What does not fit is counted, and the next line that fits says
-//! how much it was.
+//! Invariants: no other user can change where the log lies. A function never waits for its log's disk. What does not fit
+//! is counted, and the next line that fits says how much it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeReader, Write as _};
@@ -16,6 +16,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 
 use cwasi_config::logs::{Rotation, numbered};
+use cwasi_sys::owned_path;
 use cwasi_wire::log_line;
 
 /// Bytes that are copied at once: what a pipe holds.
@@ -36,6 +37,8 @@ struct RotatedLog {
 impl RotatedLog {
     fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
+            // A daemon of root writes, renames and removes files there for as long as the container runs.
+            owned_path::check(parent).map_err(io::Error::other)?;
             fs::create_dir_all(parent)?;
         }
         let file = append_to(path)?;
@@ -114,7 +117,9 @@ impl RotatedLog {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.open(path)
 }
 
 /// A container's output on its way into a log. Dropped before it is copied, it writes what the pipe holds: the reason
@@ -185,6 +190,8 @@ async fn copy(pipe: Receiver, mut log: RotatedLog) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const SMALL: Rotation = Rotation { max_size: 11, max_files: 3 };
@@ -206,6 +213,21 @@ mod tests {
         drop(log);
         RotatedLog::open(&path, SMALL).unwrap().write(b"seven\n");
         assert_eq!(texts(&path)[0], "six\nseven\n");
+    }
+
+    #[test]
+    fn a_folder_or_file_of_others_gets_no_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = dir.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = RotatedLog::open(&theirs.join("new/log"), SMALL).unwrap_err().to_string();
+        assert!(refused.contains("everybody may write"), "{refused}");
+        assert!(!theirs.join("new").exists());
+        let (link, secret) = (dir.path().join("link"), dir.path().join("secret"));
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        assert!(RotatedLog::open(&link, SMALL).is_err());
+        assert!(!secret.exists());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Who may use the gateway: clients that know its token. They send it as a bearer token, or as the password of basic
-//! authentication, as `faas-cli login` does. Client certificates are checked by TLS.
+//! Who may use the gateway or the executor of OpenWhisk: clients that know its token. They send it as a bearer token, or
+//! as the password of basic authentication, as `faas-cli login` does. Client certificates are checked by TLS.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ const TOKEN_MIN: usize = 16;
 
 /// The token's digest. Digests are compared, so that the time of a comparison says nothing about the token.
 #[derive(Clone)]
-pub(super) struct Access(Option<[u8; 32]>);
+pub(crate) struct Access(Option<[u8; 32]>);
 
 impl Access {
     /// Reads the token; without a file every client has access.
-    pub(super) fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Ok(Self(None)) };
         let text = fs::read_to_string(path).map_err(|error| {
             Failure::text(Exit::Missing, format!("token file {}: {error}", path.display()))
@@ -34,12 +34,12 @@ impl Access {
     }
 
     /// True if clients need a token.
-    pub(super) const fn is_restricted(&self) -> bool {
+    pub(crate) const fn is_restricted(&self) -> bool {
         self.0.is_some()
     }
 
     /// True if a request with this header `Authorization` may be served.
-    pub(super) fn admits(&self, authorization: Option<&[u8]>) -> bool {
+    pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> bool {
         let Some(expected) = self.0 else { return true };
         authorization
             .and_then(token_of)
