@@ -6,7 +6,6 @@
 
 use std::env;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use super::engine::{DEFAULT_ENGINE, Engine};
 use super::link::{self, LINK_LISTEN, LinkMode, LinkPeer};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
+use super::regular_file;
 use super::traces::TracesConfig;
 use super::triggers::TriggersConfig;
 
@@ -229,7 +229,7 @@ impl NodeConfig {
     }
 
     fn read(path: &Path) -> Result<Self, NodeConfigError> {
-        let text = fs::read_to_string(path)
+        let text = regular_file::read_to_string(path)
             .map_err(|source| NodeConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, &path.display().to_string())
     }

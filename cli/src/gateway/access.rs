@@ -1,4 +1,4 @@
-//! Who may use the gateway: clients that know its token. They send it as a bearer token, or as the password of basic
+//! Who may use the gateway or the dashboard: clients that know its token. They send it as a bearer token, or as the password of basic
 //! authentication, as `faas-cli login` does. Client certificates are checked by TLS.
 
 use std::fs;
@@ -14,12 +14,15 @@ use crate::failure::{Exit, Failure};
 const TOKEN_MIN: usize = 16;
 
 /// The token's digest. Digests are compared, so that the time of a comparison says nothing about the token.
-#[derive(Clone)]
-pub(super) struct Access(Option<[u8; 32]>);
+#[derive(Clone, Debug)]
+pub struct Access(Option<[u8; 32]>);
 
 impl Access {
     /// Reads the token; without a file every client has access.
-    pub(super) fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// When the file cannot be read, or its token is too short.
+    pub fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Ok(Self(None)) };
         let text = fs::read_to_string(path).map_err(|error| {
             Failure::text(Exit::Missing, format!("token file {}: {error}", path.display()))
@@ -30,16 +33,24 @@ impl Access {
                 format!("token file {}: a token has {TOKEN_MIN} bytes or more", path.display());
             return Err(Failure::text(Exit::Data, text));
         }
-        Ok(Self(Some(Sha256::digest(token).into())))
+        Ok(Self::of(token))
+    }
+
+    /// Access for clients with this token.
+    #[must_use]
+    pub fn of(token: &str) -> Self {
+        Self(Some(Sha256::digest(token).into()))
     }
 
     /// True if clients need a token.
-    pub(super) const fn is_restricted(&self) -> bool {
+    #[must_use]
+    pub const fn is_restricted(&self) -> bool {
         self.0.is_some()
     }
 
     /// True if a request with this header `Authorization` may be served.
-    pub(super) fn admits(&self, authorization: Option<&[u8]>) -> bool {
+    #[must_use]
+    pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
         let Some(expected) = self.0 else { return true };
         authorization
             .and_then(token_of)

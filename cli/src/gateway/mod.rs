@@ -6,7 +6,7 @@
 //! Invariant: without a token or client certificates, it listens on loopback addresses only, unless the operator says
 //! otherwise.
 
-mod access;
+pub mod access;
 mod callbacks;
 mod logs;
 mod metrics;
