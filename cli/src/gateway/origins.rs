@@ -13,7 +13,8 @@ use std::time::Duration;
 use cwasi_host::http::response_body::ResponseBody;
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN as ORIGIN_HEADER,
+    ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN as ORIGIN_HEADER,
 };
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response};

@@ -117,7 +117,9 @@ fn ambiguous_requests(post: &str, chunks: &str) -> Vec<(&'static str, String)> {
         ("400", "POST /function/svc HTTP/1.1\r\nhost: evil@good\r\n\r\n".to_owned()),
         (
             "400",
-            format!("{post}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"),
+            format!(
+                "{post}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"
+            ),
         ),
         ("404", "GET /function/../healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned()),
         ("400", "what is this\r\n\r\n".to_owned()),

@@ -29,7 +29,10 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
     let names_user = |it: &Authority| it.as_str().contains('@');
     if !headers.get(HOST).is_none_or(is_host) || request.uri().authority().is_some_and(names_user) {
         // RFC 9110, 4.2.4 and 7.2: another server may read what is before or after the `@`.
-        return Err((StatusCode::BAD_REQUEST, "the Host header is a name or an address with a port"));
+        return Err((
+            StatusCode::BAD_REQUEST,
+            "the Host header is a name or an address with a port",
+        ));
     }
     if headers.get_all(TRANSFER_ENCODING).iter().nth(1).is_some() {
         return Err((StatusCode::BAD_REQUEST, "a request has one Transfer-Encoding header"));

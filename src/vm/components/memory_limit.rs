@@ -129,6 +129,8 @@ mod tests {
         assert_eq!(budget.left(), 60);
         drop(first);
         assert_eq!(budget.left(), 100);
-        assert!(MemoryLimit::new(MemoryBudget::new(None)).memory_growing(0, 1 << 40, None).unwrap());
+        assert!(
+            MemoryLimit::new(MemoryBudget::new(None)).memory_growing(0, 1 << 40, None).unwrap()
+        );
     }
 }
