@@ -5,6 +5,7 @@
 //!   [`module`]: what a module says about itself.
 //! - [`containerd`]: its API; [`cluster`]: Kubernetes' API, and this command on nodes of a cluster.
 //! - [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in; [`openwhisk`]: actions by HTTP.
+//! - `access`: the token of HTTP clients.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
 //! - [`output`]: prints; [`failure`]: errors and exit codes; [`interrupt`]: Ctrl-C; `keys`: other keys.
 //!
@@ -13,6 +14,7 @@
 // Both panic when their output is closed or full.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod access;
 pub mod arguments;
 mod cause;
 pub mod cluster;

@@ -37,9 +37,9 @@ use tokio::net::TcpListener;
 
 use self::rates::Rates;
 use self::traces::RecentTraces;
+use crate::access::Access;
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
-use crate::gateway::access::Access;
 use crate::http::{content, reading};
 use crate::interrupt::Interrupt;
 use crate::output;

@@ -6,7 +6,6 @@
 //! Invariant: without a token or client certificates, it listens on loopback addresses only, unless the operator says
 //! otherwise.
 
-pub mod access;
 mod callbacks;
 mod logs;
 mod metrics;
@@ -30,6 +29,7 @@ use cwasi_host::http::HttpLimits;
 use cwasi_host::http::connections::Connections;
 use cwasi_host::http::front::FunctionFront;
 use cwasi_host::http::server::HttpServer;
+use cwasi_host::one_line::OneLine;
 use cwasi_wire::egress::Egress;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -38,9 +38,9 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tracing_subscriber::EnvFilter;
 
+use crate::access::Access;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use access::Access;
 use callbacks::Callbacks;
 use logs::Logs;
 use metrics::Metrics;
@@ -88,7 +88,7 @@ fn log(filter: &str) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| OneLine(io::stderr()))
         .with_ansi(false)
         .with_target(false)
         .log_internal_errors(false)

@@ -10,11 +10,11 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
 
-use super::access::Access;
 use super::callbacks::{CALLBACK_URL, Callbacks};
 use super::origins::Origins;
 use super::paths::{self, Endpoint, Target};
 use super::system::{System, unserved};
+use crate::access::Access;
 use crate::http::{metrics, reading};
 
 #[derive(Clone)]

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Stdio};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -129,4 +130,41 @@ fn the_executor_runs_actions_with_the_capabilities_that_are_allowed() {
     let refused = home.cwasi().args(["openwhisk", "--listen", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(77));
     assert!(stderr(&refused).contains("listen on a loopback address"), "{}", stderr(&refused));
+}
+
+#[test]
+fn bodies_that_never_arrive_delay_no_client_and_nothing_is_left() {
+    /// More than one server would hold in memory at a time.
+    const SILENT: usize = 40;
+    let home = Home::new();
+    let mut executor = Executor::start(&home, &[]);
+    let connect = || {
+        let stream = TcpStream::connect(&executor.address).unwrap();
+        // Much more than a request takes, and less than the executor's own bound of a body.
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream
+    };
+    let silent: Vec<_> = (0..SILENT)
+        .map(|_| {
+            let mut stream = connect();
+            stream
+                .write_all(b"POST /a/init HTTP/1.1\r\nhost: e\r\ncontent-length: 9\r\n\r\nhalf")
+                .unwrap();
+            stream
+        })
+        .collect();
+    let mut idle = connect();
+    idle.write_all(b"POST /a/run HTTP/1.1\r\nhost: e\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    let mut answer = [0; 12];
+    idle.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 500");
+    let code = BASE64_STANDARD.encode(fs::read(home.guest("action")).unwrap());
+    let value = json!({ "name": "a", "main": "main", "code": code, "binary": true });
+    assert_eq!(executor.init("a", &value), (200, String::new()));
+    drop(silent);
+    // Clients that stay connected keep nothing of it.
+    kill(Pid::from_raw(executor.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert!(executor.process.wait().unwrap().success());
+    home.nothing_is_left();
+    drop(idle);
 }

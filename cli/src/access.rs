@@ -15,14 +15,14 @@ const TOKEN_MIN: usize = 16;
 
 /// The token's digest. Digests are compared, so that the time of a comparison says nothing about the token.
 #[derive(Clone, Debug)]
-pub struct Access(Option<[u8; 32]>);
+pub(crate) struct Access(Option<[u8; 32]>);
 
 impl Access {
     /// Reads the token; without a file every client has access.
     ///
     /// # Errors
     /// When the file cannot be read, or its token is too short.
-    pub fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Ok(Self(None)) };
         let text = fs::read_to_string(path).map_err(|error| {
             Failure::text(Exit::Missing, format!("token file {}: {error}", path.display()))
@@ -37,20 +37,17 @@ impl Access {
     }
 
     /// Access for clients with this token.
-    #[must_use]
-    pub fn of(token: &str) -> Self {
+    pub(crate) fn of(token: &str) -> Self {
         Self(Some(Sha256::digest(token).into()))
     }
 
     /// True if clients need a token.
-    #[must_use]
-    pub const fn is_restricted(&self) -> bool {
+    pub(crate) const fn is_restricted(&self) -> bool {
         self.0.is_some()
     }
 
     /// True if a request with this header `Authorization` may be served.
-    #[must_use]
-    pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
+    pub(crate) fn admits(&self, authorization: Option<&[u8]>) -> bool {
         let Some(expected) = self.0 else { return true };
         authorization
             .and_then(token_of)
