@@ -281,7 +281,7 @@ mod tests {
     fn runcs_options_count_beside_the_document() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("n.toml");
-        fs::write(&file, "node = \"edge\"\nshim_cgroup = \"/a\"").unwrap();
+        std::fs::write(&file, "node = \"edge\"\nshim_cgroup = \"/a\"").unwrap();
         let alone = NodeConfig::load(Some("SystemdCgroup = true\n"), Some(&file)).unwrap();
         assert_eq!(alone.cgroup_driver, CgroupDriver::Systemd);
         assert_eq!((alone.node.as_str(), alone.shim_cgroup.as_str()), ("edge", "/a"));

@@ -13,8 +13,8 @@ use serde_json::json;
 use super::explain::caller::Caller;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
-use crate::deployment::Node;
 use crate::deployment::mounts::problems;
+use crate::deployment::{Node, left_out};
 use crate::failure::{Exit, Failure};
 use crate::module::ModuleFacts;
 use crate::output;
@@ -49,6 +49,7 @@ impl Lint {
             scale(function, &mut findings);
             payloads(function, &mut findings);
         }
+        left_out::note_schedules(&workflow);
         cycles(&workflow, &mut findings);
         services(&workflow, &mut findings);
         on_nodes(&workflow, global, &mut findings).await?;
