@@ -54,18 +54,40 @@ const VERBS: &[Verb] = &[
         arguments: "{GOOD}",
         without_containerd: AWAY,
         configured: true,
-        wrong: &NO_WORKFLOW,
+        wrong: &[
+            NO_WORKFLOW[0],
+            NO_WORKFLOW[1],
+            NO_WORKFLOW[2],
+            NO_WORKFLOW[3],
+            (
+                "{GOOD} --set spec.functions.f.role=secondary",
+                (65, "has no primary, so there is nothing to run: cwasi deploy "),
+            ),
+        ],
         on_empty_node: &[
-            NO_IMAGE,
+            (
+                "{GOOD} --set spec.functions.f={image: localhost/none:1}",
+                (66, "image localhost/none:1 is not in containerd's namespace"),
+            ),
             ("{GOOD} --snapshotter none", (70, "snapshotter none cannot be used: this containerd")),
         ],
     },
     Verb {
         name: "deploy",
-        arguments: "{GOOD}",
+        arguments: "{GOOD} --set spec.functions.f.role=secondary",
         without_containerd: AWAY,
         configured: true,
-        wrong: &NO_WORKFLOW,
+        wrong: &[
+            NO_WORKFLOW[0],
+            NO_WORKFLOW[1],
+            NO_WORKFLOW[2],
+            NO_WORKFLOW[3],
+            ("{GOOD}", (65, "has no secondary, so there is nothing to deploy: cwasi run ")),
+            (
+                "{GOOD} --set spec.functions.f.schedule='@hourly'",
+                (65, "function f: deploy runs nothing at times, so `schedule` works in a cluster"),
+            ),
+        ],
         on_empty_node: &[NO_IMAGE],
     },
     Verb {

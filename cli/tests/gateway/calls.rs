@@ -39,7 +39,14 @@ fn functions_with_the_http_annotation_are_served() {
         let told = ["cwasi.", "/", "instance", "annotation", "secret"];
         assert!(!told.iter().any(|word| answer.text().contains(word)), "{}", answer.text());
     }
+    // A client that sends a trace reads that this node does not record it.
+    let traced = Request::post("/function/server").header("host", "x");
+    let traced = traced
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        .body(Full::default());
+    assert_eq!(run(send(gateway.address, traced.unwrap())).header("cwasi-trace"), "unrecorded");
     let echoed = ask("POST", "/function/server", "hello");
+    assert_eq!(echoed.header("cwasi-trace"), "");
     assert_eq!(echoed.header("content-type"), "application/octet-stream");
     assert_eq!(echoed.header("x-content-type-options"), "nosniff");
     assert_eq!(echoed.header("x-call-id").len(), 32);
