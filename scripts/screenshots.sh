@@ -45,8 +45,10 @@ gateway=$!
 ) &
 callers=$!
 trap 'kill "$dashboard" "$gateway" "$callers" 2>/dev/null || true; "$PROGRAMS/cwasi" rm --workflow shop >/dev/null || true; rm -rf "$profile"' EXIT
+token=
 for _ in $(seq 300); do
-    curl --silent "http://127.0.0.1:$PORT/api/state" | grep -q '"calls_per_second":[1-9]' && break
+    token=$(sed -n 's/^cwasi dashboard: .*#//p' "$profile/dashboard")
+    curl --silent --oauth2-bearer "$token" "http://127.0.0.1:$PORT/api/state" | grep -q '"calls_per_second":[1-9]' && break
     sleep 0.1
 done
 # A whole run.
@@ -56,7 +58,7 @@ done
 "$PROGRAMS/cwasi" invoke front --data '!fail no' --trace >/dev/null 2>&1 || true
 "$PROGRAMS/cwasi" invoke front --data order --trace >/dev/null 2>"$profile/told"
 trace=$(grep -oE '[0-9a-f]{32}' "$profile/told" | head -1) || die "no trace: $(cat "$profile/told")"
-spans() { curl --silent "http://127.0.0.1:$PORT/api/traces/$trace" | grep -oE '"spans":[0-9]+' || true; }
+spans() { curl --silent --oauth2-bearer "$token" "http://127.0.0.1:$PORT/api/traces/$trace" | grep -oE '"spans":[0-9]+' || true; }
 for _ in $(seq 300); do
     [ "$(spans)" = "\"spans\":$SPANS" ] && break
     sleep 0.1
@@ -67,7 +69,7 @@ dark=(--force-dark-mode --enable-features=WebContentsForceDark:inversion_method/
 pictures() {
     local suffix=$1 width=$2 page_height=$3 trace_height=$4
     shift 4
-    picture "dashboard-$suffix" "http://127.0.0.1:$PORT/" "$width" "$page_height" "$@"
+    picture "dashboard-$suffix" "http://127.0.0.1:$PORT/#$token" "$width" "$page_height" "$@"
     picture "trace-$suffix" "file://$profile/trace.html" "$width" "$trace_height" "$@"
     picture "run-$suffix" "file://$profile/run.html" "$width" "$trace_height" "$@"
 }

@@ -6,7 +6,7 @@ use crate::context_key;
 /// Statuses that a function may set: final ones.
 const STATUSES: core::ops::RangeInclusive<u16> = 200..=599;
 /// Headers that belong to the connection, the framing or the runtime, not to the function's response.
-const RESERVED_HEADERS: [&str; 10] = [
+const RESERVED_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
     "keep-alive",
@@ -17,6 +17,7 @@ const RESERVED_HEADERS: [&str; 10] = [
     "upgrade",
     "cwasi-errno",
     "x-call-id",
+    "cwasi-trace",
 ];
 
 const DELETE: u8 = 0x7f;

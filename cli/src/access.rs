@@ -1,5 +1,6 @@
-//! Who may use the gateway or the executor of OpenWhisk: clients that know its token. They send it as a bearer token, or
-//! as the password of basic authentication, as `faas-cli login` does. Client certificates are checked by TLS.
+//! Who may use the gateway, the dashboard or the executor of OpenWhisk: clients that know its token. They send it as a
+//! bearer token, or as the password of basic authentication, as `faas-cli login` does. Client certificates are checked
+//! by TLS.
 
 use std::fs;
 use std::path::Path;
@@ -14,11 +15,14 @@ use crate::failure::{Exit, Failure};
 const TOKEN_MIN: usize = 16;
 
 /// The token's digest. Digests are compared, so that the time of a comparison says nothing about the token.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Access(Option<[u8; 32]>);
 
 impl Access {
     /// Reads the token; without a file every client has access.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or its token is too short.
     pub(crate) fn new(token_file: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = token_file else { return Ok(Self(None)) };
         let text = fs::read_to_string(path).map_err(|error| {
@@ -30,7 +34,12 @@ impl Access {
                 format!("token file {}: a token has {TOKEN_MIN} bytes or more", path.display());
             return Err(Failure::text(Exit::Data, text));
         }
-        Ok(Self(Some(Sha256::digest(token).into())))
+        Ok(Self::of(token))
+    }
+
+    /// Access for clients with this token.
+    pub(crate) fn of(token: &str) -> Self {
+        Self(Some(Sha256::digest(token).into()))
     }
 
     /// True if clients need a token.

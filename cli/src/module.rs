@@ -1,9 +1,5 @@
 //! What a module says about itself: imports and who serves them, exports, memory, kind.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
 use cwasi_abi::interfaces::{HANDLERS, Interface, RUN};
 use cwasi_abi::{IMPORT_MODULE, export, import, prototype};
 use cwasi_coordinator::component::{self, Interfaces};
@@ -15,17 +11,6 @@ use wasmparser::{BinaryReaderError, ExternalKind, Parser, Payload, TypeRef};
 const WASI: &str = "wasi_snapshot_preview1";
 /// Bytes of a page of linear memory.
 const PAGE: u64 = 65_536;
-
-/// Reads a module of a workflow: a file. A pipe may never end, and a device has no end.
-///
-/// # Errors
-/// When it is none, or cannot be read.
-pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    if fs::metadata(path)?.is_file() {
-        return fs::read(path);
-    }
-    Err(io::Error::other("it is no regular file"))
-}
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ModuleFacts {

@@ -9,6 +9,7 @@ use kube::{Client, ResourceExt as _};
 use crate::cache::Cache;
 use crate::conditions;
 use crate::endpoints::Metrics;
+use crate::plan::pod_security::PodSecurity;
 use crate::resource::{Workflow, WorkflowStatus};
 
 /// Most statuses that were written a moment ago; one that is forgotten is written twice.
@@ -22,6 +23,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Address of this operator's scaler, as KEDA reaches it; `None` without Redis.
     pub scaler: Option<String>,
+    /// The most that Workflows may ask for their pods.
+    pub pod_security: PodSecurity,
     pub written: Written,
 }
 

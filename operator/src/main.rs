@@ -15,9 +15,10 @@ use cwasi_operator::edges::Edges;
 use cwasi_operator::endpoints::{self, Metrics};
 use cwasi_operator::leader;
 use cwasi_operator::objects::names;
+use cwasi_operator::plan::pod_security::PodSecurity;
 use cwasi_operator::resource::Workflow;
-use cwasi_operator::scaler::Scaler;
 use cwasi_operator::scaler::announcer::announce;
+use cwasi_operator::scaler::{Scaler, ServeError};
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::Store;
@@ -63,6 +64,16 @@ struct Arguments {
     /// The same as KEDA reaches it, HOST:PORT; without it, the Service cwasi-operator of the operator's namespace
     #[arg(long, env = "CWASI_SCALER_ADDRESS")]
     scaler_address: Option<String>,
+    /// The most that a Workflow may ask for its pods, as a level of Pod Security; a service account of its own needs
+    /// privileged
+    #[arg(
+        long,
+        env = "CWASI_POD_SECURITY",
+        value_enum,
+        default_value_t = PodSecurity::Privileged,
+        value_name = "LEVEL"
+    )]
+    pod_security: PodSecurity,
     /// Name of this process in the Lease
     #[arg(long, env = "HOSTNAME", default_value = "cwasi-operator")]
     identity: String,
@@ -175,6 +186,7 @@ async fn control(
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
         scaler: on_demand.map(|it| it.address.clone()),
+        pod_security: arguments.pod_security,
         written: Written::default(),
     };
     let controller = Controller::new(client, arguments.namespace.as_deref(), context);
@@ -222,10 +234,7 @@ impl OnDemand {
     }
 }
 
-async fn serve_scaler(
-    on_demand: Option<&OnDemand>,
-    address: SocketAddr,
-) -> Result<(), tonic::transport::Error> {
+async fn serve_scaler(on_demand: Option<&OnDemand>, address: SocketAddr) -> Result<(), ServeError> {
     match on_demand {
         Some(on_demand) => on_demand.scaler.clone().serve(address).await,
         None => std::future::pending().await,

@@ -72,7 +72,11 @@ async fn once(workflow: &Workflow, context: &Context) -> Result<Action, Reconcil
     let WorkflowStatus { edges, .. } = workflow.status.clone().unwrap_or_default();
     let previous = context.written.status(workflow);
     let failed = |source| ReconcileError::Api { workflow: name.clone(), source };
-    let (status, action) = match Plan::read(workflow) {
+    let admitted = Plan::read(workflow).and_then(|plan| {
+        let faults = context.pod_security.faults(&plan);
+        if faults.is_empty() { Ok(plan) } else { Err(faults) }
+    });
+    let (status, action) = match admitted {
         Err(faults) => {
             (conditions::of_faults(&faults, &previous, generation), Action::await_change())
         }

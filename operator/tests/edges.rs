@@ -11,6 +11,7 @@ use cwasi_operator::cache::Cache;
 use cwasi_operator::context::{Context, Written};
 use cwasi_operator::edges::{Edges, PUBLISH_PERIOD};
 use cwasi_operator::endpoints::Metrics;
+use cwasi_operator::plan::pod_security::PodSecurity;
 use cwasi_operator::reconcile::reconcile;
 use cwasi_operator::resource::Workflow;
 use kube::runtime::events::{Recorder, Reporter};
@@ -128,7 +129,9 @@ impl Cluster {
         let (metrics, written) = (Metrics::default(), Written::default());
         let cache = Arc::<Cache>::default();
         watch(&cache, &client).await;
-        let context = Context { client, cache, recorder, metrics, scaler: None, written };
+        let pod_security = PodSecurity::default();
+        let context =
+            Context { client, cache, recorder, metrics, scaler: None, pod_security, written };
         reconcile(Arc::new(self.workflow()), Arc::new(context)).await.unwrap();
     }
 }

@@ -6,7 +6,6 @@
 
 use std::env;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use super::engine::{DEFAULT_ENGINE, Engine};
 use super::link::{self, LINK_LISTEN, LinkMode, LinkPeer};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
+use super::regular_file;
 use super::traces::TracesConfig;
 use super::triggers::TriggersConfig;
 
@@ -229,7 +229,7 @@ impl NodeConfig {
     }
 
     fn read(path: &Path) -> Result<Self, NodeConfigError> {
-        let text = fs::read_to_string(path)
+        let text = regular_file::read_to_string(path)
             .map_err(|source| NodeConfigError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, &path.display().to_string())
     }
@@ -281,7 +281,7 @@ mod tests {
     fn runcs_options_count_beside_the_document() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("n.toml");
-        fs::write(&file, "node = \"edge\"\nshim_cgroup = \"/a\"").unwrap();
+        std::fs::write(&file, "node = \"edge\"\nshim_cgroup = \"/a\"").unwrap();
         let alone = NodeConfig::load(Some("SystemdCgroup = true\n"), Some(&file)).unwrap();
         assert_eq!(alone.cgroup_driver, CgroupDriver::Systemd);
         assert_eq!((alone.node.as_str(), alone.shim_cgroup.as_str()), ("edge", "/a"));

@@ -7,6 +7,7 @@
 //! - [`http`]: the same for HTTP clients.
 //! - [`network`]: calls to and from other hosts, over Redis.
 //! - [`metrics`]: counts of edges, functions and starts; [`spans`], [`kept_spans`], [`otlp`]: traces.
+//! - [`one_line`]: log lines of these processes.
 //! - [`readiness`]: descriptors on tokio's reactor.
 
 pub mod broker;
@@ -19,6 +20,7 @@ pub mod http;
 pub mod kept_spans;
 pub mod metrics;
 pub mod network;
+pub mod one_line;
 pub mod otlp;
 pub mod readiness;
 pub mod spans;

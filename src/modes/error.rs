@@ -43,6 +43,12 @@ pub enum CallError {
     /// The callee answered with an error.
     #[error("{message}")]
     Failed { message: String },
+    /// The callee is a command that ended with an error.
+    #[error("{message}")]
+    CommandFailed {
+        /// With the end of its output, which callers and operators read, and clients from outside do not.
+        message: String,
+    },
     /// Payload or response above the limit.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -84,7 +90,7 @@ impl CallError {
             Self::Timeout { .. } | Self::Late { .. } => Errno::Timeout,
             Self::Overloaded { .. } => Errno::Overloaded,
             Self::Trapped { .. } => Errno::Trapped,
-            Self::Failed { .. } => Errno::Failed,
+            Self::Failed { .. } | Self::CommandFailed { .. } => Errno::Failed,
             Self::TooLarge { .. } => Errno::PayloadTooLarge,
             Self::Unreachable { .. } => Errno::Unreachable,
             Self::Broken { .. } => Errno::Broken,
@@ -110,6 +116,7 @@ impl CallError {
         let detail = match self {
             Self::Timeout { .. } => Detail::DETAIL_DEADLINE,
             Self::Late { .. } => Detail::DETAIL_EXPLAINED,
+            Self::CommandFailed { .. } => Detail::DETAIL_OUTPUT,
             _ => Detail::DETAIL_NONE,
         };
         CallStatus::of(self.errno().code(), detail)
@@ -122,7 +129,7 @@ impl CallError {
         let target = target.to_owned();
         let is_plain = match detail {
             Detail::DETAIL_DEADLINE => true,
-            Detail::DETAIL_EXPLAINED => false,
+            Detail::DETAIL_EXPLAINED | Detail::DETAIL_OUTPUT => false,
             Detail::DETAIL_NONE => text.ends_with(LATE),
         };
         match Errno::from_code(errno) {
@@ -134,6 +141,9 @@ impl CallError {
             Some(Errno::Overloaded) => Overload::Remote { text }.into(),
             Some(Errno::Trapped) => Self::Trapped { message: text },
             Some(Errno::PayloadTooLarge) => TooLarge::Remote { text }.into(),
+            Some(Errno::Failed) if detail == Detail::DETAIL_OUTPUT => {
+                Self::CommandFailed { message: text }
+            }
             Some(Errno::Failed) => Self::Failed { message: text },
             Some(Errno::Unreachable) => {
                 Self::Unreachable { target, cause: Unreached::Remote { text } }
@@ -173,6 +183,7 @@ mod tests {
             Overload::Remote { text: text() }.into(),
             CallError::Trapped { message: message() },
             CallError::Failed { message: message() },
+            CallError::CommandFailed { message: message() },
             TooLarge::Remote { text: text() }.into(),
             CallError::Unreachable { target: target(), cause: Unreached::Remote { text: text() } },
             CallError::Broken { target: target(), cause: Break::Remote { text: text() } },

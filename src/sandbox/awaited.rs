@@ -20,6 +20,7 @@ use crate::cause_chain::cause_chain;
 use crate::exit_codes;
 use crate::inherited::Sandbox;
 use crate::init::signals::Signals;
+use crate::memory_ceiling;
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket::{self, SocketError};
 use cwasi_vm::{Module, VmError};
@@ -98,13 +99,16 @@ pub fn load<M: Module>(sandbox: Sandbox<FunctionCode<M>>) -> Result<Sandbox<M>, 
             Err(error) => return Err(sandbox.start_failed(&cause_chain(&error))),
         },
     };
-    let Sandbox { launch, module, threads, broker, receiver, host_paths } = sandbox;
+    let Sandbox { launch, module, threads, broker, receiver, host_paths, .. } = sandbox;
     let (launch, module) = match (arrived, module) {
         (Some(arrived), _) => arrived,
         (None, FunctionCode::Loaded(module)) => (launch, module),
         (None, FunctionCode::Awaited(_)) => return Err(exit_codes::START_FAILED),
     };
-    Ok(Sandbox { launch, module, threads, broker, receiver, host_paths })
+    // Before Landlock, which hides `/proc`.
+    let memory_ceiling = memory_ceiling::private_bytes()
+        .and_then(|at_start| memory_ceiling::ceiling(&launch, at_start));
+    Ok(Sandbox { launch, module, threads, broker, receiver, host_paths, memory_ceiling })
 }
 
 fn wait<M: Module>(

@@ -31,13 +31,24 @@ pub const LAST_LINE_WAIT_MS: u16 = 1000;
 
 /// A line of the runtime: `cwasi: text`, cut to [`LINE_MAX`].
 pub fn host_line(text: &str) -> String {
-    const PREFIX: &str = "cwasi: ";
-    let mut line = String::with_capacity(PREFIX.len() + text.len() + 1);
-    line.push_str(PREFIX);
-    line.push_str(text);
-    line.truncate(line.floor_char_boundary(LINE_MAX - 1));
-    line.push('\n');
+    let mut line = record("cwasi", text, "");
+    if line.len() > LINE_MAX {
+        line.truncate(line.floor_char_boundary(LINE_MAX - 1));
+        line.push('\n');
+    }
     line
+}
+
+/// A record: `HEAD: text`, and at its end `ids`. Each further line of a text has head and ids, too, and `|` in place of
+/// the colon, so that no text is taken for another record.
+fn record(head: &str, text: &str, ids: &str) -> String {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let mut record = String::with_capacity(head.len() + text.len() + ids.len() + 3);
+    for (number, line) in text.split('\n').enumerate() {
+        let mark = if number == 0 { ": " } else { "| " };
+        record.extend([head, mark, line, ids, "\n"]);
+    }
+    record
 }
 
 /// The log of one process of a function.
@@ -122,9 +133,13 @@ impl FunctionLog {
         }
     }
 
-    /// Writes a line, or counts it.
+    /// Writes a record, or counts it. Each of its lines has the time.
     fn write(&self, line: &[u8]) {
-        let timed = self.has_times.then(|| log_line::with_time(SystemTime::now(), line));
+        let with_times = || {
+            let (now, lines) = (SystemTime::now(), line.split_inclusive(|byte| *byte == b'\n'));
+            lines.flat_map(|line| log_line::with_time(now, line)).collect::<Vec<u8>>()
+        };
+        let timed = self.has_times.then(with_times);
         let line = timed.as_deref().unwrap_or(line);
         if self.put(line) {
             self.is_read.set(true);
@@ -202,16 +217,16 @@ fn is_full(fd: BorrowedFd<'_>) -> bool {
     !wait_for_room(fd, 0)
 }
 
-/// Lines of guests: `LEVEL function: message  invocation=ID run=ID`. A line without an invocation has no ids, and an
-/// invocation outside of a run has no second one.
+/// Records of guests: `LEVEL function: message  invocation=ID run=ID`, and `LEVEL function| …` for further lines of a
+/// message. A line without an invocation has no ids, and an invocation outside of a run has no second one.
 #[derive(Clone, Debug)]
 pub struct GuestLog(pub Option<Rc<FunctionLog>>);
 
 impl LogSink for GuestLog {
     fn log(&mut self, level: Level, context: &Context, message: &str) {
-        let line = format!("{} {}: {message}{}\n", level.name(), context.function, ids(context));
         if let Some(log) = &self.0 {
-            log.write(line.as_bytes());
+            let head = format!("{} {}", level.name(), context.function);
+            log.write(record(&head, message, &ids(context)).as_bytes());
         }
     }
 }
@@ -279,6 +294,34 @@ mod tests {
         context.run = Some(RunId([0x2b; 16]));
         let run = "2b".repeat(16);
         assert_eq!(line(&context), format!("INFO f: text  invocation=1a run={run}\n"));
+    }
+
+    #[test]
+    fn a_message_of_several_lines_is_one_record() {
+        let file = tempfile::tempfile().unwrap();
+        let log = FunctionLog::new(append_without_waiting(&file).unwrap(), true).unwrap();
+        let log = Rc::new(log);
+        let context =
+            Context { function: "f".into(), invocation_id: "1a".into(), ..Context::default() };
+        let message = "one\n2026-11-23T04:31:45.123456Z INFO g: forged  invocation=2b\n\n";
+        GuestLog(Some(Rc::clone(&log))).log(Level::Warn, &context, message);
+        log.line("trap: two\ncwasi: forged");
+        let mut text = String::new();
+        (&file).read_to_string(&mut text).unwrap();
+        let lines: Vec<_> = text
+            .split_inclusive('\n')
+            .map(|line| str::from_utf8(log_line::split_time(line.as_bytes()).unwrap().1).unwrap())
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "WARN f: one  invocation=1a\n",
+                "WARN f| 2026-11-23T04:31:45.123456Z INFO g: forged  invocation=2b  invocation=1a\n",
+                "WARN f|   invocation=1a\n",
+                "cwasi: trap: two\n",
+                "cwasi| cwasi: forged\n",
+            ]
+        );
     }
 
     #[test]

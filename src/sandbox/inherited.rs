@@ -27,6 +27,8 @@ pub struct Sandbox<M> {
     pub receiver: Option<OwnedFd>,
     /// Its directories, outside of a container.
     pub host_paths: HostPaths,
+    /// Most private bytes of a worker, known when the code is loaded; `None` = as many as there are.
+    pub memory_ceiling: Option<u64>,
 }
 
 impl<M> Sandbox<M> {

@@ -14,6 +14,7 @@
 //! - `work`: the input of one invocation, in init's queue and in a worker.
 //! - [`device_program`]: device rules of a container as an eBPF program.
 //! - [`exec_filter`]: refuses new native code (seccomp).
+//! - `memory_ceiling`: the most memory of a worker.
 //! - [`worker_table`]: the shared memory in which workers record what they do.
 //! - [`stderr`]: log lines of the runtime and of guests' `log`; [`function_log`] drops lines without a reader.
 //!
@@ -31,6 +32,7 @@ mod function_log;
 mod host_paths;
 mod inherited;
 pub mod init;
+mod memory_ceiling;
 mod messages;
 mod privileges;
 mod request_limits;

@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::ftruncate;
 
+use cwasi_host::one_line::OneLine;
 use cwasi_host::state::PRIVATE_FILE;
 
 /// Largest log in bytes; a group has two.
 const LOG_MAX: u64 = 4 << 20;
 
 /// Standard error for each line, which is the log at `path`.
-pub fn writer(path: PathBuf) -> impl Fn() -> io::Stderr {
+pub fn writer(path: PathBuf) -> impl Fn() -> OneLine<io::Stderr> {
     move || {
         // A line is worth more than the bound.
         let _unbounded = bound(io::stderr().as_fd(), &path, LOG_MAX);
-        io::stderr()
+        OneLine(io::stderr())
     }
 }
 

@@ -110,10 +110,12 @@ impl ModuleInterface {
         self.exports_function(export::FREE, FREE_PARAMS, 0)
     }
 
-    /// True if the module has no `cwasi_free`, and its memory of `pages` pages is nearly full.
+    /// True if the module has no `cwasi_free`, and its memory of `pages` pages is nearly full. Its instance may still
+    /// take `left` pages.
     #[must_use]
-    pub fn is_nearly_full(&self, pages: u32) -> bool {
+    pub fn is_nearly_full(&self, pages: u32, left: u32) -> bool {
         let Some(MemoryPages { max, .. }) = self.memory else { return false };
+        let max = max.min(pages.saturating_add(left));
         let allocates = self.exports.iter().any(|function| function.name == export::ALLOC);
         allocates && !self.frees() && pages > max - max / PART_LEFT
     }

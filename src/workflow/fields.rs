@@ -185,7 +185,7 @@ pub const FUNCTION: &[Field] = &[
         "memory",
         Size,
         Annotation("cwasi.memory"),
-        "largest linear memory, 64KiB to 4GiB; the module's own maximum",
+        "memory of an instance and all that it embeds, 64KiB to 4GiB; the module's own maximum",
     ),
     Field::new(
         "maxPayload",

@@ -19,10 +19,11 @@ pub mod visible;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use cwasi_config::regular_file;
 
 use self::document::{Location, Problem};
 use self::services::{Address, SHARED_HOST, Service};
@@ -295,7 +296,7 @@ impl Workflow {
     pub fn load(path: &Path, additions: &Additions) -> Result<Self, WorkflowError> {
         let fail = |source| WorkflowError::Read { path: path.to_owned(), source };
         let mut text = String::new();
-        fs::File::open(path)
+        regular_file::open(path)
             .and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text))
             .map_err(fail)?;
         if text.len() as u64 > FILE_MAX {

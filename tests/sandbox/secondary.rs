@@ -118,6 +118,26 @@ fn requests_start_from_bytes_of_their_own_or_from_their_workers_snapshot() {
     assert_eq!(said, "");
 }
 
+/// The engine counts what guests allocate; the kernel bounds the process.
+#[test]
+fn a_workers_memory_has_a_ceiling_if_the_function_has_one() {
+    let fixture = Fixture::new();
+    let ceiling = |id: &str, memory_max: Option<u64>| {
+        let launch = FunctionLaunch { memory_max, max_payload: 1 << 20, ..reactor() };
+        let function = Function::start(&fixture, id, launch);
+        assert_eq!(function.caller().call(b"c"), Ok(b"1".to_vec()));
+        let worker = eventually("a worker", || function.workers().first().copied());
+        let limits = std::fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max data size")).unwrap();
+        line.split_whitespace().nth(3).unwrap().parse::<u64>().ok()
+    };
+    assert_eq!(ceiling("free", None), None, "unlimited");
+    let (small, large) = (ceiling("small", Some(4 << 20)), ceiling("large", Some(68 << 20)));
+    // The process itself has the same in both.
+    let difference = large.unwrap() - small.unwrap();
+    assert!(difference.abs_diff(2 * (64 << 20)) < 4 << 20, "{difference}");
+}
+
 /// Its guest never frees anything.
 #[test]
 fn an_instance_that_is_kept_is_replaced_when_its_memory_is_used_up() {

@@ -1,6 +1,5 @@
 //! `cwasi compile MODULE…`: fills the node's cache of native code, so that the first start need not.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
@@ -8,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use cwasi_config::{CompileConfig, Engine, NodeConfig};
+use cwasi_config::{CompileConfig, Engine, NodeConfig, regular_file};
 use cwasi_coordinator::fingerprint::fingerprint;
 use cwasi_coordinator::{AotCache, CompileChild, CompileJob, Progress, component, module};
 use serde_json::json;
@@ -87,7 +86,7 @@ impl Compile {
         let mut printed = Ok(());
         for path in &self.modules {
             let origin = path.display().to_string();
-            let bytes = fs::read(path)
+            let bytes = regular_file::read(path)
                 .with_context(|| format!("module {origin} cannot be read"))
                 .map_err(|error| Failure::new(Exit::Missing, error))?;
             let checked =

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::display::TAKING_DOWN;
-use crate::deployment::{Deployed, Deployment, Outdated};
+use crate::deployment::{Deployed, Deployment, Outdated, left_out};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -29,6 +29,7 @@ impl Deploy {
     /// Deploys the workflow; takes down what it started if one function does not start.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let workflow = self.workflow.load()?;
+        left_out::by_deploy(&workflow, &self.workflow.file)?;
         let mut interrupt = Interrupt::new()?;
         let deployment = interrupt.or(Deployment::new(&workflow, global)).await?;
         let outcome = interrupt

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use cwasi_config::function_name;
+use cwasi_config::{function_name, regular_file};
 use cwasi_content::manifest::wasm_layer;
 use cwasi_coordinator::module;
 use serde_json::json;
@@ -118,7 +118,7 @@ impl Build {
         let path = self.module.as_deref().ok_or_else(|| {
             Failure::text(Exit::Usage, "name a module, or an artifact with --from-artifact")
         })?;
-        let bytes = fs::read(path)
+        let bytes = regular_file::read(path)
             .with_context(|| format!("module {} cannot be read", path.display()))
             .map_err(|error| Failure::new(Exit::Missing, error))?;
         let file = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();

@@ -1,13 +1,13 @@
 //! `cwasi inspect MODULE|IMAGE|FUNCTION`: what a module needs and offers, and why the runtime would refuse it. Of a
 //! function also what runs it besides calls.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
 use cwasi_config::annotations::FunctionSpec;
+use cwasi_config::regular_file;
 use cwasi_content::ContentStore;
 use cwasi_coordinator::ImageStore as _;
 use cwasi_coordinator::trust::Image;
@@ -77,7 +77,7 @@ impl Inspect {
             return self.planned(file, global).await;
         }
         if Path::new(&self.target).is_file() {
-            let module = fs::read(&self.target)
+            let module = regular_file::read(Path::new(&self.target))
                 .with_context(|| format!("{} cannot be read", self.target))?;
             return Ok(Target { module, activation: None });
         }

@@ -185,9 +185,10 @@ fn failed(error: &CallError, duration: Duration) -> Value {
 /// The exit code of a call that ended without an answer.
 const fn exit(error: &CallError) -> Exit {
     match error {
-        CallError::Trapped { .. } | CallError::Failed { .. } | CallError::Broken { .. } => {
-            Exit::Findings
-        }
+        CallError::Trapped { .. }
+        | CallError::Failed { .. }
+        | CallError::CommandFailed { .. }
+        | CallError::Broken { .. } => Exit::Findings,
         CallError::Invalid(_) | CallError::TooLarge(_) => Exit::Data,
         CallError::NoSuchFunction { .. } => Exit::Missing,
         CallError::Unreachable { .. } | CallError::NotAvailable(_) => Exit::Unavailable,

@@ -13,11 +13,12 @@ use serde_json::json;
 use super::explain::caller::Caller;
 use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
-use crate::deployment::Node;
 use crate::deployment::mounts::problems;
+use crate::deployment::{Node, left_out};
 use crate::failure::{Exit, Failure};
-use crate::module::{ModuleFacts, read_file};
+use crate::module::ModuleFacts;
 use crate::output;
+use cwasi_config::regular_file;
 use cwasi_config::triggers::Trigger;
 use cwasi_coordinator::triggers::TriggerPolicy;
 use cwasi_wire::ids::Identity;
@@ -48,6 +49,7 @@ impl Lint {
             scale(function, &mut findings);
             payloads(function, &mut findings);
         }
+        left_out::note_schedules(&workflow);
         cycles(&workflow, &mut findings);
         services(&workflow, &mut findings);
         on_nodes(&workflow, global, &mut findings).await?;
@@ -80,7 +82,7 @@ fn find(findings: &mut Vec<Problem>, function: &Function, text: impl std::fmt::D
 
 fn modules(function: &Function, findings: &mut Vec<Problem>) {
     let Source::Module(path) = &function.source else { return };
-    let bytes = match read_file(path) {
+    let bytes = match regular_file::read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
             return find(findings, function, format!("module {}: {error}", path.display()));

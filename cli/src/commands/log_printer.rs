@@ -36,12 +36,14 @@ pub struct LogPrinter {
     time: Option<SystemTime>,
     /// The last lines; `None` once they are printed.
     tail: Option<VecDeque<Vec<u8>>>,
+    /// With JSON: a message whose next line may follow.
+    entry: Option<LogEntry>,
 }
 
 impl LogPrinter {
     pub fn new(id: String, function: String, shown: Shown) -> Self {
         let tail = shown.tail.map(|_| VecDeque::new());
-        Self { id, function, shown, lines: LogLines::default(), time: None, tail }
+        Self { id, function, shown, lines: LogLines::default(), time: None, tail, entry: None }
     }
 
     /// The container's id.
@@ -63,13 +65,16 @@ impl LogPrinter {
             let mut lines = std::mem::take(&mut self.lines);
             lines.finish(|line| self.line(line, out))?;
         }
+        if let Some(entry) = self.entry.take() {
+            self.keep(object(&entry)?, out)?;
+        }
         for line in self.tail.take().into_iter().flatten() {
             self.print(&line, out)?;
         }
         out.flush()
     }
 
-    /// Prints a line, or keeps it as one of the last.
+    /// Takes a line, if it is wanted.
     fn line(&mut self, line: Line<'_>, out: &mut impl Write) -> io::Result<()> {
         let Line { bytes, continues, is_cut } = line;
         let timed = if continues { None } else { split_time(bytes) };
@@ -78,27 +83,35 @@ impl LogPrinter {
         if self.shown.since.is_some_and(is_early) {
             return Ok(());
         }
+        if self.shown.json {
+            let next = LogEntry::of(&self.id, &self.function, bytes);
+            let next = match &mut self.entry {
+                Some(entry) => entry.join(next),
+                None => Some(next),
+            };
+            let before = next.and_then(|next| self.entry.replace(next));
+            return before.map_or(Ok(()), |before| self.keep(object(&before)?, out));
+        }
         let mut text = match timed {
-            _ if self.shown.json => Cow::Owned(self.object(bytes)?),
             Some((_, text)) if !self.shown.timestamps => Cow::Borrowed(text),
             Some(_) | None => Cow::Borrowed(bytes),
         };
-        if is_cut && !self.shown.raw && !self.shown.json {
+        if is_cut && !self.shown.raw {
             text.to_mut().push(b'\n');
         }
+        self.keep(text.into_owned(), out)
+    }
+
+    /// Prints a line, or keeps it as one of the last.
+    fn keep(&mut self, text: Vec<u8>, out: &mut impl Write) -> io::Result<()> {
         let (Some(tail), Some(max)) = (&mut self.tail, self.shown.tail) else {
             return self.print(&text, out);
         };
-        tail.push_back(text.into_owned());
+        tail.push_back(text);
         if tail.len() > max {
             tail.pop_front();
         }
         Ok(())
-    }
-
-    fn object(&self, line: &[u8]) -> io::Result<Vec<u8>> {
-        let object = serde_json::to_string(&LogEntry::of(&self.id, &self.function, line))?;
-        Ok(format!("{}\n", visible::json(&object)).into_bytes())
     }
 
     fn print(&self, text: &[u8], out: &mut impl Write) -> io::Result<()> {
@@ -110,6 +123,11 @@ impl LogPrinter {
         }
         out.write_all(&visible::log_line(text))
     }
+}
+
+fn object(entry: &LogEntry) -> io::Result<Vec<u8>> {
+    let object = serde_json::to_string(entry)?;
+    Ok(format!("{}\n", visible::json(&object)).into_bytes())
 }
 
 #[cfg(test)]
@@ -165,6 +183,20 @@ mod tests {
         assert_eq!((lines.len(), &lines[0]["time"]), (2, &time.into()), "{objects}");
         assert_eq!((&lines[0]["text"], &lines[1]["text"]), (&"two".into(), &"unfinished".into()));
         assert_eq!((&lines[1]["container"], &lines[1]["function"]), (&"w.f".into(), &"f".into()));
+    }
+
+    #[test]
+    fn a_message_of_several_lines_is_one_object() {
+        let time = "2026-11-23T04:00:00.000000Z";
+        let text = format!("{time} INFO f: one\n{time} INFO f| two\n{time} INFO f: three\n");
+        let texts = |shown| {
+            let objects = of(&text, Shown { json: true, ..shown });
+            let objects = objects.lines().map(|line| serde_json::from_str(line).unwrap());
+            objects.map(|it: serde_json::Value| it["text"].as_str().unwrap().to_owned()).collect()
+        };
+        let texts: [Vec<String>; 2] = [texts(ALL), texts(Shown { tail: Some(2), ..ALL })];
+        assert_eq!(texts, [["one\ntwo", "three"], ["one\ntwo", "three"]]);
+        assert_eq!(of(&text, ALL), "INFO f: one\nINFO f| two\nINFO f: three\n");
     }
 
     #[test]

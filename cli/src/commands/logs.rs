@@ -24,6 +24,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that are copied at once.
 const CHUNK: usize = 64 * 1024;
 
+/// The end of what is followed.
+const FOLLOWED: &str =
+    "cwasi: what was followed has ended; after a new deploy, logs -f follows the new containers";
+
 /// Arguments of the verb.
 #[derive(Debug, Args)]
 pub struct Logs {
@@ -106,6 +110,9 @@ impl Logs {
                 log.copy(&mut io::stdout().lock(), !goes_on)?;
             }
             if !goes_on {
+                if self.follow {
+                    output::note(FOLLOWED);
+                }
                 return Ok(ExitCode::SUCCESS);
             }
             tokio::select! {

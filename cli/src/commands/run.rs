@@ -11,7 +11,7 @@ use super::workflow_arguments::WorkflowArguments;
 use crate::arguments::Global;
 use crate::deployment::display::{Display, TAKING_DOWN};
 use crate::deployment::platform::Platform;
-use crate::deployment::{Deployment, Outdated, hops};
+use crate::deployment::{Deployment, Outdated, hops, left_out};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -42,6 +42,7 @@ impl Run {
     /// Runs the workflow. The exit code is the first primary's that is not 0.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let workflow = self.workflow.load()?;
+        left_out::by_run(&workflow, &self.workflow.file)?;
         let mut interrupt = Interrupt::new()?;
         let span = OpenSpan::root();
         if self.local {

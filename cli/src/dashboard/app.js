@@ -244,8 +244,11 @@ function drawFunctions(functions) {
 
 // ---- the page ----
 
+// The address has the token behind its #, which browsers send to no server.
 async function ask(path) {
-  const response = await fetch(path, { headers: { accept: "application/json" } });
+  const headers = { accept: "application/json", authorization: `Bearer ${location.hash.slice(1)}` };
+  const response = await fetch(path, { headers });
+  if (response.status === 401) throw new Error((await response.text()).trim());
   if (!response.ok) throw new Error(`${path}: ${response.status}`);
   return response.json();
 }

@@ -5,6 +5,8 @@
 //!
 //! Invariants:
 //! - It only reads, answers only `GET`, and listens on loopback addresses only.
+//! - Data is for clients with the token, which the command prints as the fragment of its address: browsers send no
+//!   fragments, and other users of the machine do not see it. The page itself has no data.
 //! - A request names a loopback host: a page of another site whose name leads to this address (DNS rebinding) gets
 //!   nothing. No other origin may read or frame an answer.
 //! - Scripts come from this program alone, and the page sets names of functions as text.
@@ -22,10 +24,11 @@ use cwasi_host::http::HttpLimits;
 use cwasi_host::http::response_body::ResponseBody;
 use cwasi_host::http::server::{HttpServer, Service};
 use cwasi_host::http::status::sentence;
+use cwasi_sys::random::bytes16;
 use hyper::body::Incoming;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
@@ -34,6 +37,7 @@ use tokio::net::TcpListener;
 
 use self::rates::Rates;
 use self::traces::RecentTraces;
+use crate::access::Access;
 use crate::arguments::Global;
 use crate::failure::{Exit, Failure};
 use crate::http::{content, reading};
@@ -64,14 +68,14 @@ const HEADERS: [(HeaderName, &str); 5] = [
 /// Most connections: a few browsers.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Serves until SIGTERM or SIGINT. Prints the address to stderr when it listens.
+/// Serves until SIGTERM or SIGINT. Prints the address with the token to stderr when it listens.
 ///
 /// # Errors
 /// When the address is no loopback address, or is taken.
 pub async fn serve(global: Global, node: NodeConfig, listen: SocketAddr) -> Result<(), Failure> {
     if !listen.ip().is_loopback() {
         let text = format!(
-            "{listen} is reachable from other hosts, and the dashboard has no password: listen on 127.0.0.1 and use \
+            "{listen} is reachable from other hosts, and the dashboard has no TLS: listen on 127.0.0.1 and use \
              ssh -L {port}:127.0.0.1:{port} HOST",
             port = listen.port()
         );
@@ -82,20 +86,28 @@ pub async fn serve(global: Global, node: NodeConfig, listen: SocketAddr) -> Resu
         Failure::text(Exit::Unavailable, format!("cannot listen on {listen}: {error}"))
     };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
-    output::note(format_args!("cwasi dashboard: http://{}/", listener.local_addr()?));
+    let token = hex::encode(bytes16());
+    output::note(format_args!("cwasi dashboard: http://{}/#{token}", listener.local_addr()?));
     let limits = HttpLimits { connections: CONNECTIONS_MAX, ..HttpLimits::default() };
     let stop = async move {
         // A server that is asked to stop has done its work.
         let _signal = interrupt.received().await;
     };
     let rates = Rates::start(node.state_dir.clone(), global.namespace.clone());
-    let dashboard = Dashboard { global, node, rates, traces: RecentTraces::default() };
+    let dashboard = Dashboard {
+        access: Access::of(&token),
+        global,
+        node,
+        rates,
+        traces: RecentTraces::default(),
+    };
     HttpServer { listener, tls: None, limits }.serve(dashboard, stop).await;
     Ok(())
 }
 
 #[derive(Clone)]
 struct Dashboard {
+    access: Access,
     global: Global,
     node: NodeConfig,
     rates: Rates,
@@ -124,6 +136,10 @@ impl Dashboard {
         if let Some((_, kind, text)) = FILES.into_iter().find(|(known, ..)| *known == path) {
             return reading(request.method(), || content(kind, text));
         }
+        let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if !self.access.admits(authorization) {
+            return unauthorized();
+        }
         match path {
             "/api/state" => {
                 let state = state::read(&self.global, &self.node, &self.rates).await;
@@ -150,6 +166,13 @@ impl Dashboard {
             }
         }
     }
+}
+
+fn unauthorized() -> Response<ResponseBody> {
+    let text = "open the address that cwasi dashboard printed, with all that follows the #";
+    let mut response = sentence(StatusCode::UNAUTHORIZED, text);
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
 }
 
 /// True for loopback addresses and `localhost`, with any port: a tunnel has another one.

@@ -16,7 +16,7 @@ use super::platform::{FunctionImage, PlannedFunction, Platform};
 use crate::containerd::tasks::Stdio;
 use crate::failure::{Exit, Failure};
 use crate::image::name_of;
-use crate::module;
+use cwasi_config::regular_file;
 use cwasi_workflow::{Function, Role, Source, Workflow};
 
 /// The annotation that makes a primary's run a part of a trace.
@@ -130,7 +130,7 @@ pub(crate) fn image_of(workflow: &Workflow, function: &Function) -> Result<Funct
     match &function.source {
         Source::Image(name) => Ok(FunctionImage { name: name.clone(), module: None }),
         Source::Module(path) => {
-            let module = module::read_file(path).with_context(|| {
+            let module = regular_file::read(path).with_context(|| {
                 format!("function {}: module {} cannot be read", function.name, path.display())
             });
             let module = module.map_err(|error| Failure::new(Exit::Missing, error))?;

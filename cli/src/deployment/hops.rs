@@ -77,8 +77,8 @@ pub fn starts(state_dir: &Path, namespace: &str) -> BTreeMap<String, StartStages
     own.map(|stages| (stages.container.clone(), stages)).collect()
 }
 
-/// The calls since `before`. A shim that began to count after it has counted nothing else. Quantiles are those of all
-/// calls: they cannot be subtracted.
+/// The calls since `before`. A shim that began to count after it has counted nothing else. Where it counted calls
+/// before, quantiles are within the bounds of the histogram, because the exact ones cannot be subtracted.
 #[must_use]
 pub fn since(before: &[EdgeSnapshot], mut now: Vec<EdgeSnapshot>) -> Vec<EdgeSnapshot> {
     let shim_and_edge = |hop: &EdgeSnapshot| (hop.counted_since_ms, hop.key.clone());
@@ -87,6 +87,10 @@ pub fn since(before: &[EdgeSnapshot], mut now: Vec<EdgeSnapshot>) -> Vec<EdgeSna
     for hop in &mut now {
         if let Some(before) = before.get(&shim_and_edge(hop)) {
             hop.counts.subtract(before);
+            if before.calls > 0 {
+                hop.p50_us = hop.counts.quantile_us(0.5);
+                hop.p99_us = hop.counts.quantile_us(0.99);
+            }
         }
     }
     now.retain(|hop| hop.counts.calls > 0);
@@ -134,7 +138,7 @@ pub fn time(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use cwasi_host::metrics::snapshot::{EdgeCounts, EdgeKey};
+    use cwasi_host::metrics::snapshot::{BUCKETS, EdgeCounts, EdgeKey, bucket};
 
     use super::*;
 
@@ -153,7 +157,26 @@ mod tests {
     fn a_run_counts_its_own_calls() {
         let before = [hop("b", 3), hop("c", 7)];
         let found = since(&before, vec![hop("b", 5), hop("c", 7), hop("d", 1)]);
-        assert_eq!(found, [hop("b", 2), hop("d", 1)]);
+        let calls: Vec<_> = found.iter().map(|it| (&*it.key.callee, it.counts.calls)).collect();
+        assert_eq!(calls, [("b", 2), ("d", 1)]);
+        assert_eq!(found[1], hop("d", 1), "the first calls of an edge have exact quantiles");
+    }
+
+    #[test]
+    fn quantiles_are_of_this_run() {
+        let with = |calls: u64, latency_ms: u64, p50_us| {
+            let mut hop = EdgeSnapshot { p50_us, ..hop("b", calls) };
+            hop.counts.latency_counts = vec![0; BUCKETS];
+            hop.counts.latency_counts[bucket(latency_ms * 1_000_000)] = calls;
+            hop
+        };
+        let before = with(90, 1, 1_000.0);
+        let mut now = with(10, 180, 1_000.0);
+        now.counts.add(&before.counts);
+        let [found] = since(&[before], vec![now]).try_into().unwrap();
+        for quantile in [found.p50_us, found.p99_us] {
+            assert!((100_000.0..=200_000.0).contains(&quantile), "{found:?}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!   they are ready; `service_lock`: commands that run at the same time.
 //! - `primary`: a function that runs to its end; `input`: its stdin; [`hops`]: the calls between functions.
 //! - `replacement`: a container in the place of one that runs; `phases`: the parts of the command's own run.
+//! - [`left_out`]: what a command does not do with a file.
 //! - [`log_file`]: reads a function's log across its files.
 //! - [`mounts`]: what is wrong with the files of a function.
 //! - `user_folders`: the folders that the environment names; `user_cache`: that of compiled modules.
@@ -19,6 +20,7 @@ pub mod display;
 mod health;
 pub mod hops;
 mod input;
+pub mod left_out;
 mod local;
 pub mod log_file;
 pub mod mounts;

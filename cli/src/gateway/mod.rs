@@ -29,6 +29,7 @@ use cwasi_host::http::HttpLimits;
 use cwasi_host::http::connections::Connections;
 use cwasi_host::http::front::FunctionFront;
 use cwasi_host::http::server::HttpServer;
+use cwasi_host::one_line::OneLine;
 use cwasi_wire::egress::Egress;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -87,7 +88,7 @@ fn log(filter: &str) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| OneLine(io::stderr()))
         .with_ansi(false)
         .with_target(false)
         .log_internal_errors(false)

@@ -1,6 +1,9 @@
 //! Which web pages may call functions (CORS), and under which names the gateway is called. Pure, but for the calls.
 //!
-//! Invariant: pages read answers of functions only: lists, logs and metrics have no CORS headers.
+//! Invariants:
+//! - Without a token, other web pages than those listed and the gateway's own run nothing: a browser sends their requests
+//!   as it sends its user's.
+//! - Pages read answers of functions only: lists, logs and metrics have no CORS headers.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -9,7 +12,10 @@ use std::time::Duration;
 
 use cwasi_host::http::response_body::ResponseBody;
 use hyper::body::Incoming;
-use hyper::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderValue};
+use hyper::header::{
+    ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN as ORIGIN_HEADER,
+};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response};
 use tower::{Layer as _, Service as _, service_fn};
@@ -17,6 +23,8 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, Any, CorsLayer};
 
 /// How long a browser keeps the answer to a preflight request. Most keep it no longer.
 const PREFLIGHT_KEPT: Duration = Duration::from_secs(600);
+/// How the page that a browser shows is related to the address that it asks.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Stands for every origin.
 const ANY: &str = "*";
 /// Syntax of an origin.
@@ -66,6 +74,7 @@ impl FromStr for AllowedHost {
 #[derive(Clone, Debug)]
 pub(super) struct Origins {
     cors: Option<CorsLayer>,
+    listed: Arc<[CorsOrigin]>,
     /// Empty = every one.
     hosts: Arc<[AllowedHost]>,
 }
@@ -84,7 +93,26 @@ impl Origins {
             .allow_headers(AllowHeaders::mirror_request())
             .expose_headers(Any)
             .max_age(PREFLIGHT_KEPT);
-        Self { cors: (!origins.is_empty()).then_some(layer), hosts: hosts.into() }
+        let cors = (!origins.is_empty()).then_some(layer);
+        Self { cors, listed: origins.into(), hosts: hosts.into() }
+    }
+
+    /// True if a browser sends the request for a page that is neither listed nor the gateway's own. Programs send none
+    /// of these headers, and pages cannot set them.
+    pub(super) fn is_foreign(&self, headers: &HeaderMap) -> bool {
+        let origin = headers.get(ORIGIN_HEADER);
+        let is_listed = self.listed.iter().any(|listed| match listed {
+            CorsOrigin::Any => true,
+            CorsOrigin::One(one) => origin == Some(one),
+        });
+        if is_listed {
+            return false;
+        }
+        match headers.get(SEC_FETCH_SITE) {
+            // `none`: the user typed the address.
+            Some(site) => !matches!(site.as_bytes(), b"same-origin" | b"none"),
+            None => origin.is_some_and(|origin| !is_own(origin, headers.get(HOST))),
+        }
     }
 
     /// True if the request names an allowed host wherever it names one.
@@ -125,6 +153,13 @@ impl Origins {
             Err(never) => match never {},
         }
     }
+}
+
+/// True for the origin of pages that this host served, by either scheme: TLS may end before the gateway.
+fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
+    let origin = origin.as_bytes();
+    let own = [b"http://".as_slice(), b"https://"].iter().find_map(|it| origin.strip_prefix(*it));
+    own.zip(host).is_some_and(|(own, host)| own.eq_ignore_ascii_case(host.as_bytes()))
 }
 
 #[cfg(test)]
@@ -179,5 +214,41 @@ mod tests {
             assert!(all.admits(&request));
         }
         assert!(!some.admits(&Request::get("/").body(()).unwrap()));
+    }
+
+    #[test]
+    fn other_pages_are_foreign_and_programs_are_not() {
+        let one = |it: &str| it.parse::<CorsOrigin>().unwrap();
+        let listed = Origins::new(&[one("https://app.example")], Vec::new());
+        let (none, any) = (Origins::new(&[], Vec::new()), Origins::new(&[one("*")], Vec::new()));
+        for (origin, site, foreign) in [
+            ("", "", false),
+            ("http://here:8080", "", false),
+            ("https://HERE:8080", "", false),
+            ("http://here", "", true),
+            ("http://evil.example", "", true),
+            ("null", "", true),
+            ("", "same-origin", false),
+            ("", "none", false),
+            ("", "cross-site", true),
+            ("", "same-site", true),
+            // A proxy has replaced the name.
+            ("https://public.example", "same-origin", false),
+            ("http://here:8080", "cross-site", true),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("here:8080"));
+            for (name, value) in [(ORIGIN_HEADER, origin), (SEC_FETCH_SITE, site)] {
+                if !value.is_empty() {
+                    headers.insert(name, HeaderValue::from_static(value));
+                }
+            }
+            assert_eq!(none.is_foreign(&headers), foreign, "{origin} {site}");
+            assert_eq!(listed.is_foreign(&headers), foreign, "{origin} {site}");
+            assert!(!any.is_foreign(&headers), "{origin} {site}");
+            headers.insert(ORIGIN_HEADER, HeaderValue::from_static("https://app.example"));
+            headers.insert(SEC_FETCH_SITE, HeaderValue::from_static("cross-site"));
+            assert!(none.is_foreign(&headers) && !listed.is_foreign(&headers));
+        }
     }
 }

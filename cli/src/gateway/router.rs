@@ -37,6 +37,11 @@ impl Service for Router {
             let text = "the gateway is not called by this name: its operator says by --allowed-host which names it has";
             return sentence(StatusCode::MISDIRECTED_REQUEST, text);
         }
+        if !self.access.is_restricted() && self.origins.is_foreign(request.headers()) {
+            let text = "the gateway has no token, so it runs nothing for other web pages: its operator lists them by \
+                        --cors-origin, or sets --token-file";
+            return sentence(StatusCode::FORBIDDEN, text);
+        }
         match endpoint {
             // A preflight request has no token.
             Endpoint::Function(_) | Endpoint::AsyncFunction(_) => {

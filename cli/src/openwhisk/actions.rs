@@ -1,9 +1,10 @@
 //! The actions of an executor: sandboxes of this user, and calls of them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cwasi_coordinator::delivered::Delivery;
@@ -13,7 +14,7 @@ use cwasi_modes::{CallError, Payload};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tokio::net::unix::pipe::OpenOptions;
-use tokio::sync::{Mutex, RwLock};
+use tokio::sync::{Mutex, OwnedMutexGuard, RwLock, watch};
 use tokio::time::Instant;
 
 use super::error::ActionError;
@@ -31,8 +32,9 @@ const NAMESPACE: &str = "openwhisk";
 const EVERYWHERE: &str = "0.0.0.0/0, ::/0";
 
 pub(super) struct Actions {
-    node: LocalNode,
-    caller: HostCaller,
+    /// `None` at the end. Nothing that uses it outlives `stopping`.
+    live: RwLock<Option<Live>>,
+    stopping: watch::Sender<bool>,
     folders: AllowedFolders,
     /// Whether actions may ask for sockets.
     has_network: bool,
@@ -42,8 +44,15 @@ pub(super) struct Actions {
     output: String,
     started_ms: u64,
     running: RwLock<HashSet<String>>,
-    /// Held while sandboxes come and go; calls do not wait for it.
-    changing: Mutex<()>,
+    /// For each id whose action comes or goes: those of other ids, and calls, do not wait for it.
+    changing: Mutex<HashMap<String, Weak<Mutex<()>>>>,
+}
+
+/// What the actions need while the executor serves.
+struct Live {
+    /// Writes its counts into the node's folder when it is dropped, so it goes first.
+    caller: HostCaller,
+    node: LocalNode,
 }
 
 impl Actions {
@@ -62,10 +71,11 @@ impl Actions {
             .map_err(|error| Failure::from(anyhow::Error::from(error)))?;
         let output = show_output(&node.config().state_dir)?;
         let (running, changing) = (RwLock::default(), Mutex::default());
+        let (live, stopping) = (Some(Live { caller, node }).into(), watch::Sender::new(false));
         let started_ms = now_ms();
         Ok(Self {
-            node,
-            caller,
+            live,
+            stopping,
             folders,
             has_network,
             listener,
@@ -74,6 +84,30 @@ impl Actions {
             running,
             changing,
         })
+    }
+
+    /// Does `work` with what the actions need, unless the executor ends.
+    async fn with_live<T>(
+        &self,
+        work: impl AsyncFnOnce(&Live) -> Result<T, ActionError>,
+    ) -> Result<T, ActionError> {
+        let mut stopping = self.stopping.subscribe();
+        let live = self.live.read().await;
+        let live = live.as_ref().ok_or(ActionError::Ends)?;
+        tokio::select! {
+            done = work(live) => done,
+            _ = stopping.wait_for(|stopping| *stopping) => Err(ActionError::Ends),
+        }
+    }
+
+    /// The lock of an id.
+    async fn changing(&self, id: &str) -> OwnedMutexGuard<()> {
+        let mut locks = self.changing.lock().await;
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let lock = locks.get(id).and_then(Weak::upgrade).unwrap_or_default();
+        locks.insert(id.to_owned(), Arc::downgrade(&lock));
+        drop(locks);
+        lock.lock_owned().await
     }
 
     /// Starts an action, in the place of one with the same id.
@@ -107,17 +141,20 @@ impl Actions {
             folder: folder.as_ref().map(|folder| (&folder.mount, folder.opened.identity())),
             annotations: &annotations,
         };
-        let _changing = self.changing.lock().await;
-        self.remove(id).await?;
         let (stdout, stderr) = (self.output.clone(), self.output.clone());
         let stdio = Stdio { stdin: String::new(), stdout, stderr };
-        if let Err(failure) = self.node.start_action(&action, &stdio).await {
-            // What is left of it is of no use.
-            drop(self.node.remove_action(id).await);
-            return Err(ActionError::Failed(failure.to_string()));
-        }
-        self.running.write().await.insert(id.to_owned());
-        Ok(())
+        let _changing = self.changing(id).await;
+        self.with_live(async |live| {
+            self.remove(live, id).await?;
+            if let Err(failure) = live.node.start_action(&action, &stdio).await {
+                // What is left of it is of no use.
+                drop(live.node.remove_action(id).await);
+                return Err(ActionError::Failed(failure.to_string()));
+            }
+            self.running.write().await.insert(id.to_owned());
+            Ok(())
+        })
+        .await
     }
 
     /// Runs an action.
@@ -141,7 +178,7 @@ impl Actions {
         let unread = |error: cwasi_sys::segment::SegmentError| CallError::Internal {
             message: error.to_string(),
         };
-        let ended = self.caller.call(call).await;
+        let ended = self.with_live(async |live| Ok(live.caller.call(call).await)).await?;
         Ok(ended.and_then(|answer| answer.payload.into_vec().map_err(unread)))
     }
 
@@ -150,27 +187,32 @@ impl Actions {
     /// # Errors
     /// When there is none, or it survives.
     pub(super) async fn destroy(&self, id: &str) -> Result<(), ActionError> {
-        let _changing = self.changing.lock().await;
-        if self.remove(id).await? { Ok(()) } else { Err(ActionError::Unknown(id.to_owned())) }
+        let _changing = self.changing(id).await;
+        let removed = self.with_live(async |live| self.remove(live, id).await).await?;
+        if removed { Ok(()) } else { Err(ActionError::Unknown(id.to_owned())) }
     }
 
-    /// Ends all actions.
+    /// Ends all actions, and whatever is done with them, and removes their folder.
     pub(super) async fn end(&self) {
-        let _changing = self.changing.lock().await;
+        self.stopping.send_replace(true);
+        let Some(live) = self.live.write().await.take() else { return };
         let ids: Vec<String> = self.running.read().await.iter().cloned().collect();
         for id in ids {
-            if let Err(error) = self.remove(&id).await {
+            if let Err(error) = self.remove(&live, &id).await {
                 crate::output::note(format_args!("cwasi: action {id}: {error}"));
             }
         }
+        let Live { caller, node } = live;
+        drop(caller);
+        node.end().await;
     }
 
     /// Ends an action, if there is one of this id.
-    async fn remove(&self, id: &str) -> Result<bool, ActionError> {
+    async fn remove(&self, live: &Live, id: &str) -> Result<bool, ActionError> {
         if !self.running.write().await.remove(id) {
             return Ok(false);
         }
-        let removed = self.node.remove_action(id).await;
+        let removed = live.node.remove_action(id).await;
         removed.map(|()| true).map_err(|failure| ActionError::Failed(failure.to_string()))
     }
 

@@ -11,6 +11,8 @@ pub(super) enum ActionError {
     Denied(String),
     #[error("dir {}: {why}", dir.display())]
     Folder { dir: PathBuf, why: String },
+    #[error("the executor ends")]
+    Ends,
     #[error("there is no action {0}")]
     Unknown(String),
     #[error("Initialization has failed due to: {0}")]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cwasi_host::http::openwhisk::json::check_object;
+use cwasi_host::http::status::client_text;
 use cwasi_modes::CallError;
 use serde::Deserialize;
 use serde_json::json;
@@ -53,8 +54,10 @@ pub fn ended(result: &Result<Vec<u8>, CallError>) -> Vec<u8> {
             [start, result.as_slice(), b"}"].concat()
         }
         Ok(_) => failed("application error", 1, "The action did not return a dictionary."),
-        Err(CallError::Failed { message }) => failed("application error", 1, message),
-        Err(error) => failed("action developer error", 2, &error.to_string()),
+        Err(error @ (CallError::Failed { .. } | CallError::CommandFailed { .. })) => {
+            failed("application error", 1, client_text(error))
+        }
+        Err(error) => failed("action developer error", 2, client_text(error)),
     }
 }
 

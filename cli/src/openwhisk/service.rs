@@ -7,22 +7,25 @@ use cwasi_host::http::openwhisk::INIT_MAX;
 use cwasi_host::http::openwhisk::messages::{activation, init};
 use cwasi_host::http::response_body::ResponseBody;
 use cwasi_host::http::server::Service;
-use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Bytes, Incoming};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 use super::actions::Actions;
 use super::error::ActionError;
 use super::messages::{capabilities, ended};
 use crate::access::Access;
 
-/// Longest wait for a body.
+/// Longest wait for a body, and for its next bytes.
 const BODY_WAIT: Duration = Duration::from_secs(60);
-/// Most bodies in memory at a time.
-const BODIES_MAX: usize = 16;
+const STALL_MAX: Duration = Duration::from_secs(15);
+/// Bytes of a body beyond which it takes from [`BODIES_MAX`].
+const SMALL: usize = 64 << 10;
+/// Most bytes of all larger bodies that have arrived and are not done with. More get 429.
+const BODIES_MAX: usize = 1 << 30;
 
 /// Clones share the actions.
 #[derive(Clone)]
@@ -40,6 +43,7 @@ impl From<ActionError> for Refusal {
         let status = match &error {
             ActionError::Name(_) => StatusCode::BAD_REQUEST,
             ActionError::Denied(_) | ActionError::Folder { .. } => StatusCode::FORBIDDEN,
+            ActionError::Ends => StatusCode::SERVICE_UNAVAILABLE,
             ActionError::Unknown(_) | ActionError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(status, error.to_string())
@@ -89,8 +93,7 @@ impl Executor {
     }
 
     async fn init(&self, id: &str, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
-        let _permit = self.bodies.acquire().await.map_err(bad)?;
-        let body = receive(request).await?;
+        let (body, _memory) = self.receive(request).await?;
         let asked = capabilities(&body).map_err(bad)?;
         let delivery = init(&body).map_err(bad)?;
         drop(body);
@@ -99,26 +102,51 @@ impl Executor {
     }
 
     async fn run(&self, id: &str, request: Request<Incoming>) -> Result<Vec<u8>, Refusal> {
-        let permit = self.bodies.acquire().await.map_err(bad)?;
-        let body = receive(request).await?;
+        let (body, memory) = self.receive(request).await?;
         let activation = activation(&body).map_err(bad)?;
-        drop((body, permit));
+        drop((body, memory));
         Ok(ended(&self.actions.run(id, activation).await?))
     }
-}
 
-async fn receive(request: Request<Incoming>) -> Result<Bytes, Refusal> {
-    let most = usize::try_from(INIT_MAX).unwrap_or(usize::MAX);
-    let receiving = Limited::new(request.into_body(), most).collect();
-    let refused = |status, text: String| Refusal(status, text);
-    match timeout(BODY_WAIT, receiving).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(refused(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())),
-        Err(_elapsed) => {
-            Err(refused(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned()))
+    /// Receives a body. It takes memory for bytes that have arrived, so that one that never arrives delays no other.
+    async fn receive(&self, request: Request<Incoming>) -> Result<Body, Refusal> {
+        let most = usize::try_from(INIT_MAX).unwrap_or(usize::MAX);
+        let (mut body, deadline) = (request.into_body(), Instant::now() + BODY_WAIT);
+        let (mut bytes, mut memory) = (Vec::new(), None::<OwnedSemaphorePermit>);
+        loop {
+            let until = deadline.min(Instant::now() + STALL_MAX);
+            let Ok(frame) = timeout_at(until, body.frame()).await else {
+                let text = "the body did not arrive in time".to_owned();
+                return Err(Refusal(StatusCode::REQUEST_TIMEOUT, text));
+            };
+            let Some(frame) = frame else { return Ok((bytes, memory)) };
+            let frame =
+                frame.map_err(|error| Refusal(StatusCode::BAD_REQUEST, error.to_string()))?;
+            // Trailers are no part of it.
+            let Ok(data) = frame.into_data() else { continue };
+            bytes.extend_from_slice(&data);
+            if bytes.len() > most {
+                let text = format!("the body has more than {most} bytes");
+                return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, text));
+            }
+            if bytes.len() > SMALL {
+                let more = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                let Ok(more) = Arc::clone(&self.bodies).try_acquire_many_owned(more) else {
+                    let text =
+                        "other clients' bodies fill the memory that there is for them; try again";
+                    return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, text.to_owned()));
+                };
+                match &mut memory {
+                    Some(memory) => memory.merge(more),
+                    None => memory = Some(more),
+                }
+            }
         }
     }
 }
+
+/// A body, and the memory that it has, given back when it is dropped.
+type Body = (Vec<u8>, Option<OwnedSemaphorePermit>);
 
 impl Service for Executor {
     async fn answer(&self, request: Request<Incoming>) -> Response<ResponseBody> {

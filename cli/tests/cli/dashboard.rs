@@ -15,10 +15,7 @@ fn the_page_shows_calls_and_functions_and_answers_this_host_only() {
     stage.ok(&["deploy", &file]);
     stage.ok(&["run", &file]);
     let mut server = Server::start(&stage, &["dashboard", "--listen", "127.0.0.1:0"]);
-    let get = |path: &str| {
-        let stream = TcpStream::connect(&server.address).unwrap();
-        ask(stream, &format!("GET {path}"), &server.address)
-    };
+    let get = |path: &str| server.ask(&format!("GET {path}"), &server.address);
     for (path, kind) in [
         ("/", "text/html"),
         ("/style.css", "text/css"),
@@ -47,10 +44,15 @@ fn the_page_shows_calls_and_functions_and_answers_this_host_only() {
     );
     assert!(greeter["containers"][0]["stages"]["container_us"].as_u64() > Some(0), "{state}");
     assert_eq!(state["notes"], Value::Array(Vec::new()));
-    let stranger = TcpStream::connect(&server.address).unwrap();
-    assert!(ask(stranger, "GET /api/state", "evil.example").starts_with("HTTP/1.1 403"));
-    let writer = TcpStream::connect(&server.address).unwrap();
-    assert!(ask(writer, "POST /api/state", "localhost").starts_with("HTTP/1.1 405"));
+    assert!(server.ask("GET /api/state", "evil.example").starts_with("HTTP/1.1 403"));
+    assert!(server.ask("POST /api/state", "localhost").starts_with("HTTP/1.1 405"));
+    // Another user of the machine knows the port, and not the token.
+    for path in ["/api/state", "/api/traces", "/api/traces/x"] {
+        let stranger = TcpStream::connect(&server.address).unwrap();
+        let text = ask(stranger, &format!("GET {path}"), "localhost");
+        assert!(text.starts_with("HTTP/1.1 401") && text.contains("the address that"), "{text}");
+        assert!(text.contains("www-authenticate: Bearer\r\n"), "{text}");
+    }
     assert!(get("/else").starts_with("HTTP/1.1 404"));
     server.stop();
     let text = stage.fails(2, &["dashboard", "--listen", "0.0.0.0:0"]);
@@ -64,10 +66,7 @@ fn the_page_shows_the_waterfall_of_a_run() {
     let run: Value = serde_json::from_str(&stage.ok(&["run", "--json", &stage.hello()])).unwrap();
     let id = run["run"].as_str().unwrap();
     let server = Server::start(&stage, &["dashboard", "--listen", "127.0.0.1:0"]);
-    let get = |path: &str| {
-        let stream = TcpStream::connect(&server.address).unwrap();
-        ask(stream, &format!("GET {path}"), &server.address)
-    };
+    let get = |path: &str| server.ask(&format!("GET {path}"), &server.address);
     let body = |path: &str| -> Value {
         let text = get(path);
         assert!(text.contains("content-type: application/json\r\n"), "{text}");
@@ -115,14 +114,12 @@ fn the_page_shows_the_waterfall_of_a_run() {
         let text = get(&format!("/api/traces/{unknown}"));
         assert!(text.starts_with("HTTP/1.1 404"), "{unknown}: {text}");
     }
-    let writer = TcpStream::connect(&server.address).unwrap();
     let path = format!("DELETE /api/traces/{id}");
-    assert!(ask(writer, &path, "localhost").starts_with("HTTP/1.1 405"));
+    assert!(server.ask(&path, "localhost").starts_with("HTTP/1.1 405"));
     // Another namespace's page does not know it.
     let arguments = ["--namespace", "elsewhere", "dashboard", "--listen", "127.0.0.1:0"];
     let server = Server::start(&stage, &arguments);
-    let stream = TcpStream::connect(&server.address).unwrap();
-    let text = ask(stream, &format!("GET /api/traces/{id}"), "localhost");
+    let text = server.ask(&format!("GET /api/traces/{id}"), "localhost");
     assert!(text.starts_with("HTTP/1.1 404"), "{text}");
 }
 
@@ -131,8 +128,7 @@ fn without_containerd_the_page_says_what_is_missing() {
     let stage = Stage::new("cli-dash-away");
     let arguments = ["--address", "/does/not/exist.sock", "dashboard", "--listen", "127.0.0.1:0"];
     let server = Server::start(&stage, &arguments);
-    let stream = TcpStream::connect(&server.address).unwrap();
-    let text = ask(stream, "GET /api/state", "localhost");
+    let text = server.ask("GET /api/state", "localhost");
     assert!(
         text.contains("the states of containers are missing: ") && text.contains("exist.sock"),
         "{text}"

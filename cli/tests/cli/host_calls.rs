@@ -90,7 +90,7 @@ fn the_gateway_is_a_caller_like_any_other_wherever_calls_are_shown() {
     }
     assert_eq!(top(&["--workflow", "other"]), None);
     let dashboard = Server::start(&stage, &["dashboard", "--listen", "127.0.0.1:0"]);
-    let state = body(&ask(Calls::connect(&dashboard.address), "GET /api/state", "localhost"));
+    let state = body(&dashboard.ask("GET /api/state", "localhost"));
     let edge = &state["edges"][0];
     assert_eq!((&edge["caller"], &edge["callee"]), (&"gateway".into(), &"page".into()));
     assert_eq!((&edge["calls"], &state["host_callers"]), (&3.into(), &json!(["gateway"])));

@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use std::process::{Child, ChildStderr, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -253,4 +254,41 @@ fn clients_send_the_token_of_the_file() {
     let known = "authorization: Bearer 0123456789abcdef\r\n";
     let (status, text) = executor.post("/a/destroy", known, "");
     assert!(status == 500 && text.contains("there is no action a"), "{status}: {text}");
+}
+
+#[test]
+fn bodies_that_never_arrive_delay_no_client_and_nothing_is_left() {
+    /// More than one server would hold in memory at a time.
+    const SILENT: usize = 40;
+    let home = Home::new();
+    let mut executor = Executor::start(&home, &[]);
+    let connect = || {
+        let stream = TcpStream::connect(&executor.address).unwrap();
+        // Much more than a request takes, and less than the executor's own bound of a body.
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        stream
+    };
+    let silent: Vec<_> = (0..SILENT)
+        .map(|_| {
+            let mut stream = connect();
+            stream
+                .write_all(b"POST /a/init HTTP/1.1\r\nhost: e\r\ncontent-length: 9\r\n\r\nhalf")
+                .unwrap();
+            stream
+        })
+        .collect();
+    let mut idle = connect();
+    idle.write_all(b"POST /a/run HTTP/1.1\r\nhost: e\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    let mut answer = [0; 12];
+    idle.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 500");
+    let code = BASE64_STANDARD.encode(fs::read(home.guest("action")).unwrap());
+    let value = json!({ "name": "a", "main": "main", "code": code, "binary": true });
+    assert_eq!(executor.init("a", &value), (200, String::new()));
+    drop(silent);
+    // Clients that stay connected keep nothing of it.
+    kill(Pid::from_raw(executor.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert!(executor.process.wait().unwrap().success());
+    home.nothing_is_left();
+    drop(idle);
 }

@@ -177,8 +177,9 @@ fn a_killed_service_is_its_users_error_until_it_is_deployed_again() {
     let file = workflow(&stage, &cache(&image, ", env: {A: b}"), &functions);
     assert_eq!(stage.ok(&["deploy", &file]), "w.cache unchanged\nw.one started\n");
     assert_eq!(stage.ok(&["invoke", "one"]), "redis=INCR count -> :2\n");
-    let set = "spec.services.cache.env={A: c}";
-    let refused = stage.fails(70, &["run", &file, "--set", set]);
+    let primary = net(&stage, "two", &["redis=PING"], "");
+    let file = workflow(&stage, &cache(&image, ", env: {A: c}"), &primary);
+    let refused = stage.fails(70, &["run", &file]);
     assert!(refused.contains("w.cache runs otherwise than the file says"), "{refused}");
     stage.ok(&["rm", "--workflow", "w"]);
 }

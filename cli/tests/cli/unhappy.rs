@@ -34,7 +34,8 @@ struct Verb {
 }
 
 const AWAY: Option<End> = Some((69, "containerd does not answer at /does/not/exist.sock: "));
-const NO_WORKFLOW: [(&str, End); 3] = [
+const NO_WORKFLOW: [(&str, End); 4] = [
+    ("/dev/zero", (66, "workflow file /dev/zero cannot be read: it is no regular file")),
     ("{NONE}", (66, "workflow file /does/not/exist cannot be read: No such file")),
     ("{TEXT}", (65, "text:1:1: the file must be a mapping")),
     (
@@ -53,18 +54,40 @@ const VERBS: &[Verb] = &[
         arguments: "{GOOD}",
         without_containerd: AWAY,
         configured: true,
-        wrong: &NO_WORKFLOW,
+        wrong: &[
+            NO_WORKFLOW[0],
+            NO_WORKFLOW[1],
+            NO_WORKFLOW[2],
+            NO_WORKFLOW[3],
+            (
+                "{GOOD} --set spec.functions.f.role=secondary",
+                (65, "has no primary, so there is nothing to run: cwasi deploy "),
+            ),
+        ],
         on_empty_node: &[
-            NO_IMAGE,
+            (
+                "{GOOD} --set spec.functions.f={image: localhost/none:1}",
+                (66, "image localhost/none:1 is not in containerd's namespace"),
+            ),
             ("{GOOD} --snapshotter none", (70, "snapshotter none cannot be used: this containerd")),
         ],
     },
     Verb {
         name: "deploy",
-        arguments: "{GOOD}",
+        arguments: "{GOOD} --set spec.functions.f.role=secondary",
         without_containerd: AWAY,
         configured: true,
-        wrong: &NO_WORKFLOW,
+        wrong: &[
+            NO_WORKFLOW[0],
+            NO_WORKFLOW[1],
+            NO_WORKFLOW[2],
+            NO_WORKFLOW[3],
+            ("{GOOD}", (65, "has no secondary, so there is nothing to deploy: cwasi run ")),
+            (
+                "{GOOD} --set spec.functions.f.schedule='@hourly'",
+                (65, "function f: deploy runs nothing at times, so `schedule` works in a cluster"),
+            ),
+        ],
         on_empty_node: &[NO_IMAGE],
     },
     Verb {
@@ -198,6 +221,7 @@ const VERBS: &[Verb] = &[
         configured: true,
         wrong: &[
             ("{NONE}", (66, "module /does/not/exist cannot be read: No such file")),
+            ("/dev/zero", (66, "module /dev/zero cannot be read: it is no regular file")),
             ("--engine wasmer {MODULE}", (2, "possible values: wasmtime, wasmedge")),
         ],
         on_empty_node: &[],
@@ -215,6 +239,10 @@ const VERBS: &[Verb] = &[
             (
                 "-t localhost/x:1 {NONE}",
                 (66, "module /does/not/exist cannot be read: No such file"),
+            ),
+            (
+                "-t localhost/x:1 /dev/zero",
+                (66, "module /dev/zero cannot be read: it is no regular file"),
             ),
             ("-t localhost/x:1 {TEXT}", (65, "is not a WebAssembly module")),
             ("-t localhost/x:1 -o {FULL}/x.tar {MODULE}", (70, "x.tar cannot be written: ")),
@@ -476,6 +504,7 @@ fn a_wrong_configuration_is_named_by_each_verb_that_reads_it() {
     let mut faults = Vec::new();
     for verb in VERBS.iter().filter(|verb| verb.configured) {
         for (config, end) in [
+            ("/dev/zero", (66, "configuration file /dev/zero cannot be read: it is no regular")),
             ("/does/not/exist", (66, "configuration file /does/not/exist cannot be read: No such")),
             (wrong.as_str(), (65, "wrong.toml is not valid: line 2: unknown field `state_dri`")),
         ] {

@@ -215,11 +215,13 @@ fn logs_follow_a_function_until_it_ends() {
     let file = stage.hello();
     stage.ok(&["deploy", &file]);
     let mut logs = stage.cwasi();
-    let logs = logs.args(["logs", "--follow", "greeter"]).stdout(Stdio::piped()).spawn().unwrap();
+    let logs = logs.args(["logs", "--follow", "greeter"]);
+    let logs = logs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     stage.ok(&["run", &file]);
     stage.scene.kill("hello.greeter", "TERM");
     let output = logs.wait_with_output().unwrap();
     assert!(output.status.success() && stdout(&output).contains("greeting Ada"), "{output:?}");
+    assert!(stderr(&output).contains("what was followed has ended"), "{output:?}");
     stage.ok(&["rm", "greeter"]);
 }
 

@@ -10,6 +10,7 @@ use crate::{Gateway, exposed, scene};
 fn functions_with_the_http_annotation_are_served() {
     let scene = scene("gw-calls");
     scene.start(exposed(&scene, "server", "server", &[]));
+    scene.start(exposed(&scene, "filter", "filter", &[]));
     scene.secondary("hidden", "server");
     let gateway = Gateway::start(&scene, &[]);
     let ask =
@@ -26,6 +27,7 @@ fn functions_with_the_http_annotation_are_served() {
         ("/function/hidden", "x", 404, "no such function"),
         ("/function/server", "!fail no wheels", 500, "failed"),
         ("/function/server", "!trap", 502, "trapped"),
+        ("/function/filter", "!fail a secret", 500, "failed"),
         ("/async-function/server", "x", 501, "not available"),
         ("/function/na%20me", "x", 400, "invalid argument"),
     ] {
@@ -34,10 +36,17 @@ fn functions_with_the_http_annotation_are_served() {
         assert_eq!(answer.header("cwasi-errno"), errno, "{path} {body}");
         assert_eq!(answer.header("x-call-id").len(), 32, "{path} {body}");
         // What only the operator may know is in the log.
-        let told = ["cwasi.", "/", "instance", "annotation"];
+        let told = ["cwasi.", "/", "instance", "annotation", "secret"];
         assert!(!told.iter().any(|word| answer.text().contains(word)), "{}", answer.text());
     }
+    // A client that sends a trace reads that this node does not record it.
+    let traced = Request::post("/function/server").header("host", "x");
+    let traced = traced
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        .body(Full::default());
+    assert_eq!(run(send(gateway.address, traced.unwrap())).header("cwasi-trace"), "unrecorded");
     let echoed = ask("POST", "/function/server", "hello");
+    assert_eq!(echoed.header("cwasi-trace"), "");
     assert_eq!(echoed.header("content-type"), "application/octet-stream");
     assert_eq!(echoed.header("x-content-type-options"), "nosniff");
     assert_eq!(echoed.header("x-call-id").len(), 32);
@@ -46,8 +55,8 @@ fn functions_with_the_http_annotation_are_served() {
     assert_eq!(ask("GET", "/healthz", "").status.as_u16(), 200);
     let listed: serde_json::Value =
         serde_json::from_str(&ask("GET", "/system/functions", "").text()).unwrap();
-    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
-    assert_eq!((&listed[0]["name"], &listed[0]["replicas"]), (&"server".into(), &1.into()));
+    assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
+    assert_eq!((&listed[1]["name"], &listed[1]["replicas"]), (&"server".into(), &1.into()));
     let metrics = ask("GET", "/metrics", "").text();
     let line = "cwasi_gateway_requests_total{function=\"server\",status=\"502\"} 1";
     assert!(metrics.contains(line), "{metrics}");

@@ -87,8 +87,17 @@ fn only_listed_origins_read_answers() {
     assert_eq!((answer.status.as_u16(), allowed(&answer).as_str()), (201, "*"));
     gateway.stop();
     let gateway = Gateway::start(&scene, &[]);
-    let answer = asked(&gateway, "POST", "/function/web", &[origin(APP), ("host", "any")]);
-    assert_eq!((answer.status.as_u16(), allowed(&answer).as_str()), (201, ""));
+    for (headers, status) in [
+        (&[origin(APP), ("host", "any")][..], 403),
+        (&[("host", "any"), ("sec-fetch-site", "cross-site")], 403),
+        (&[origin(APP), ("host", "any"), ("access-control-request-method", "PUT")], 403),
+        (&[origin("http://any"), ("host", "any"), ("sec-fetch-site", "same-origin")], 201),
+        (&[("host", "any")], 201),
+    ] {
+        let answer = asked(&gateway, "POST", "/function/web", headers);
+        assert_eq!(answer.status.as_u16(), status, "{headers:?}: {}", answer.text());
+        assert_eq!(allowed(&answer), "");
+    }
     gateway.stop();
 }
 

@@ -112,7 +112,15 @@ fn ambiguous_requests(post: &str, chunks: &str) -> Vec<(&'static str, String)> {
         ("400", format!("{post}no colon\r\n\r\n")),
         ("400", format!("{post}nul: \0\r\n\r\n")),
         ("431", format!("{post}{many_headers}\r\n")),
-        ("431", format!("{post}long: {}\r\n\r\n", "x".repeat(300 << 10))),
+        ("431", format!("{post}long: {}\r\n\r\n", "x".repeat(65 << 10))),
+        ("501", "CONNECT good:443 HTTP/1.1\r\nhost: good:443\r\n\r\n".to_owned()),
+        ("400", "POST /function/svc HTTP/1.1\r\nhost: evil@good\r\n\r\n".to_owned()),
+        (
+            "400",
+            format!(
+                "{post}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"
+            ),
+        ),
         ("404", "GET /function/../healthz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned()),
         ("400", "what is this\r\n\r\n".to_owned()),
     ]

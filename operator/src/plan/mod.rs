@@ -1,9 +1,11 @@
 //! A workflow as a cluster can run it: checked by the workflow file's own reader, and by what only a cluster demands.
 //! All faults come together; each names the function and the remedy.
 //!
-//! - [`one_pod`]: what functions share in one pod. [`templates`]: what users merge into pods.
+//! - [`one_pod`]: what functions share in one pod. [`templates`]: what users merge into pods; [`pod_security`]: the most
+//!   that they may.
 
 mod one_pod;
+pub mod pod_security;
 mod templates;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@
 //!
 //! - `asked`: the function that KEDA asks for, and its messages in Redis.
 //! - [`demand`]: calls, as shims publish them. [`announcer`]: tells shims which functions are started on demand.
+//! - `incoming`: connections within bounds: the port has no login.
 //! - [`messages`]: the protocol's. The service is generated (`operator/build.rs`).
 //!
 //! Invariant: it says that a function has no calls only if it would know of them. Without Redis, and for a moment after
@@ -12,6 +13,7 @@
 pub mod announcer;
 mod asked;
 pub mod demand;
+mod incoming;
 pub mod messages;
 
 use std::net::SocketAddr;
@@ -24,6 +26,8 @@ use cwasi_networked::link::LinkError;
 use cwasi_networked::streams::waiting::Waiting;
 use cwasi_networked::{RedisLink, RedisTarget};
 use futures_util::Stream;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use self::asked::{Asked, Look};
@@ -43,6 +47,14 @@ pub const STREAMS: &str = "streams";
 const METRIC: &str = "calls";
 /// How often a stream looks whether a function's calls have ended, or messages wait: no message tells.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Most streams of one connection, and of all; KEDA has one for each ScaledObject.
+const CONNECTION_STREAMS_MAX: u32 = 1024;
+const STREAMS_MAX: usize = 4096;
+/// Longest answer to a single question.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How often a client is asked whether it is there, and how long it has to answer.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_MAX: Duration = Duration::from_secs(10);
 
 /// The generated service.
 pub mod generated {
@@ -50,11 +62,22 @@ pub mod generated {
     include!(concat!(env!("OUT_DIR"), "/externalscaler.ExternalScaler.rs"));
 }
 
+/// The scaler does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("its port cannot be listened on: {0}")]
+    Listen(#[from] std::io::Error),
+    #[error(transparent)]
+    Transport(#[from] tonic::transport::Error),
+}
+
 /// Serves KEDA.
 #[derive(Clone, Debug)]
 pub struct Scaler {
     demand: Arc<DemandTable>,
     link: RedisLink,
+    /// For streams, each of which asks Redis again and again.
+    streams: Arc<Semaphore>,
 }
 
 impl Scaler {
@@ -67,7 +90,7 @@ impl Scaler {
         let demand = Arc::new(DemandTable::default());
         let listening = Arc::clone(&demand);
         tokio::spawn(async move { listening.listen(messages).await });
-        Ok(Self { demand, link })
+        Ok(Self { demand, link, streams: Arc::new(Semaphore::new(STREAMS_MAX)) })
     }
 
     /// The link that brings the calls.
@@ -86,8 +109,15 @@ impl Scaler {
     ///
     /// # Errors
     /// When the address cannot be listened on.
-    pub async fn serve(self, address: SocketAddr) -> Result<(), tonic::transport::Error> {
-        tonic::transport::Server::builder().add_service(self.service()).serve(address).await
+    pub async fn serve(self, address: SocketAddr) -> Result<(), ServeError> {
+        let listener = TcpListener::bind(address).await?;
+        let mut server = tonic::transport::Server::builder()
+            .timeout(ANSWER_MAX)
+            .max_concurrent_streams(CONNECTION_STREAMS_MAX)
+            .http2_keepalive_interval(Some(PING_EVERY))
+            .http2_keepalive_timeout(Some(PING_MAX));
+        let connections = incoming::connections(listener);
+        Ok(server.add_service(self.service()).serve_with_incoming(connections).await?)
     }
 
     /// True if there are calls or messages. `look` has the last look at the messages.
@@ -148,12 +178,18 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let asked = Arc::new(Asked::read(request.get_ref())?);
+        let place = Arc::clone(&self.streams).try_acquire_owned();
+        let place = place.map_err(|_full| {
+            Status::resource_exhausted(format!("{STREAMS_MAX} streams are open: try again"))
+        })?;
+        let place = Arc::new(place);
         let (scaler, changes) = (self.clone(), self.demand.changes());
         let stream = futures_util::stream::unfold(
             (scaler, changes, Look::default(), None),
             move |(scaler, mut changes, mut look, told)| {
-                let asked = Arc::clone(&asked);
+                let (asked, place) = (Arc::clone(&asked), Arc::clone(&place));
                 async move {
+                    let _place = place;
                     loop {
                         if let Ok(result) = scaler.is_active(&asked, &mut look).await
                             && told != Some(result)

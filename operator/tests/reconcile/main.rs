@@ -12,6 +12,7 @@ use cwasi_fake_api::FakeApi;
 use cwasi_operator::cache::Cache;
 use cwasi_operator::context::{Context, Written};
 use cwasi_operator::endpoints::Metrics;
+use cwasi_operator::plan::pod_security::PodSecurity;
 use cwasi_operator::reconcile::{ReconcileError, reconcile};
 use cwasi_operator::resource::Workflow;
 use hyper::StatusCode;
@@ -40,7 +41,8 @@ impl Cluster {
         let metrics = Metrics::default();
         let scaler = Some("scaler:9091".to_owned());
         let (cache, written) = (Arc::<Cache>::default(), Written::default());
-        let context = Context { client, cache, recorder, metrics, scaler, written };
+        let pod_security = PodSecurity::Baseline;
+        let context = Context { client, cache, recorder, metrics, scaler, pod_security, written };
         let cluster = Self { api, context: Arc::new(context) };
         cluster.write(functions);
         cluster
@@ -247,6 +249,23 @@ async fn a_wrong_spec_changes_nothing_but_the_status() {
     assert_eq!(writes[0], &format!("PATCH {WORKFLOW}/status"));
     assert!(writes[1..].iter().all(|it| it.contains("/events")), "{writes:?}");
     assert_eq!(cluster.condition("Ready"), ("False".to_owned(), "Invalid".to_owned()));
+}
+
+#[tokio::test]
+async fn a_workflow_beyond_the_level_of_pod_security_changes_nothing_but_the_status() {
+    let cluster = Cluster::new(hello());
+    cluster.reconcile().await;
+    let mut functions = hello();
+    functions["greeter"]["podTemplate"] = json!({ "spec": { "serviceAccount": "admin" } });
+    cluster.write(functions);
+    let requests = cluster.reconcile().await;
+    let writes: Vec<_> = requests.iter().filter(|it| !it.starts_with("GET")).collect();
+    assert_eq!(writes[0], &format!("PATCH {WORKFLOW}/status"));
+    assert!(writes[1..].iter().all(|it| it.contains("/events")), "{writes:?}");
+    assert_eq!(cluster.condition("Ready"), ("False".to_owned(), "Invalid".to_owned()));
+    let status = cluster.api.get(WORKFLOW).unwrap()["status"].to_string();
+    let text = "greeter.podTemplate.spec.serviceAccount exceeds the level baseline of Pod Security";
+    assert!(status.contains(text), "{status}");
 }
 
 #[tokio::test]

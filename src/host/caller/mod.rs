@@ -250,6 +250,11 @@ impl HostCaller {
     /// # Errors
     /// One [`CallError`].
     pub async fn call(&self, call: HostCall<'_>) -> Result<HostAnswer, CallError> {
+        self.call_traced(call).await.1
+    }
+
+    /// [`Self::call`], and whether its trace is recorded, however it ends.
+    pub async fn call_traced(&self, call: HostCall<'_>) -> (bool, Result<HostAnswer, CallError>) {
         let Inner { peer, tracer, counts, .. } = &*self.inner;
         let trace = tracer.begin(call.trace, call.recorded);
         let mut open = OpenCall::begin(counts.as_ref(), call.target, call.payload.len());
@@ -259,7 +264,8 @@ impl HostCaller {
         open.end(ended.as_ref().map(|answer| answer.payload.len()));
         let end = tracer::ended(call.target, call.payload.len(), open.route.as_ref(), &ended);
         tracer.end(peer.span_source(), &trace, end);
-        ended.map(|answer| HostAnswer { trace: trace.id(), ..answer })
+        let id = trace.id();
+        (id.is_some(), ended.map(|answer| HostAnswer { trace: id, ..answer }))
     }
 
     /// Stores a one-way message for `target`, which will be handled at least once.

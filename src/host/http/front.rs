@@ -29,6 +29,8 @@ use cwasi_wire::trace_headers::TraceHeaders;
 /// Headers with the trace context.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// Header that says whether the trace of a client's `traceparent` is recorded.
+pub const TRACE: HeaderName = HeaderName::from_static("cwasi-trace");
 /// Header with the id of an invocation, as OpenFaaS names it.
 pub const CALL_ID: HeaderName = HeaderName::from_static("x-call-id");
 
@@ -99,12 +101,20 @@ impl FunctionFront {
         request: Request<B>,
     ) -> Response<ResponseBody> {
         let id = CallId(bytes16());
-        let answered = self.try_call(id, target, path, request).await;
+        let has_trace = request.headers().contains_key(TRACEPARENT);
+        let (recorded, answered) = match self.try_call(id, target, path, request).await {
+            Ok((recorded, answered)) => (recorded, answered),
+            Err(response) => (false, Err(response)),
+        };
         let mut response = match answered {
             Ok(answer) => self.response_of(answer),
             Err(response) => response,
         };
         name_call(&mut response, id);
+        if has_trace {
+            let recorded = if recorded { "recorded" } else { "unrecorded" };
+            response.headers_mut().insert(TRACE, HeaderValue::from_static(recorded));
+        }
         response
     }
 
@@ -165,25 +175,27 @@ impl FunctionFront {
         self.caller.call(HostCall { id, deadline, trace, metadata, ..call }).await
     }
 
+    /// Whether the call's trace is recorded, and its end; an error if there was no call.
     async fn try_call<B: RequestBody>(
         &self,
         id: CallId,
         target: &str,
         path: &str,
         request: Request<B>,
-    ) -> Result<HostAnswer, Response<ResponseBody>> {
+    ) -> Result<(bool, Result<HostAnswer, Response<ResponseBody>>), Response<ResponseBody>> {
         let (head, body) = parts_of(request);
         let (call, _memory) = self.receive(id, target, path, &head, body, u64::MAX).await?;
         let _permit = self.admit().map_err(|refused| *refused)?;
-        let ended = self.caller.call(call).await;
-        ended.map_err(|error| {
+        let (recorded, ended) = self.caller.call_traced(call).await;
+        let answered = ended.map_err(|error| {
             let mut response = refused_call(id, target, &error);
             if matches!(error, CallError::TooLarge(_)) {
                 // The request was within the limit, so it is the response that is not.
                 *response.status_mut() = StatusCode::BAD_GATEWAY;
             }
             response
-        })
+        });
+        Ok((recorded, answered))
     }
 
     async fn try_emit<B: RequestBody>(

@@ -27,8 +27,9 @@ use super::stall::StallGuard;
 use super::status::sentence;
 use super::strict;
 
-/// Bytes that a connection buffers at most, a request's head among them.
-const BUFFER_MAX: usize = 256 << 10;
+/// Bytes that a connection buffers at most, a request's head among them: a longer head gets 431. hyper parses a head
+/// again when more of it has arrived.
+const BUFFER_MAX: usize = 64 << 10;
 /// Most headers of a request.
 const HEADERS_COUNT_MAX: usize = 100;
 /// Pause after an error of the listener, such as no descriptors.

@@ -16,6 +16,10 @@ pub const ERRNO_HEADER: HeaderName = HeaderName::from_static("cwasi-errno");
 /// Seconds after which a client may try again, when there was no room.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
+/// What a client reads of a command that ended with an error; its output may have secrets of its operator.
+const COMMAND_FAILED: &str =
+    "the function ended with an error: the log has its output, under the id of this call";
+
 /// The status of a call that ended with this errno.
 #[must_use]
 pub const fn status_of(errno: Errno) -> StatusCode {
@@ -51,12 +55,14 @@ pub fn client_text(error: &CallError) -> &str {
         Errno::NotAvailable => "this is not available here",
         Errno::Failed => match error {
             CallError::Failed { message } => message,
+            CallError::CommandFailed { .. } => COMMAND_FAILED,
             _ => "the function failed",
         },
         _ => "a fault of the host",
     }
 }
 
+/// The response of a call that failed; its header names the id that its sentence speaks of.
 #[must_use]
 pub fn failed(error: &CallError) -> Response<ResponseBody> {
     let errno = error.errno();
@@ -105,6 +111,13 @@ mod tests {
                 || matches!(errno, Errno::Failed | Errno::Internal);
             assert!(!ends_calls || PAGE.contains(&row), "docs/http.md lacks {row}");
         }
+    }
+
+    #[test]
+    fn a_commands_output_is_for_operators() {
+        let message = "f: exit code 1; end of its stderr: password".to_owned();
+        assert!(!client_text(&CallError::CommandFailed { message }).contains("password"));
+        assert_eq!(client_text(&CallError::Failed { message: "no wheels".into() }), "no wheels");
     }
 
     #[test]

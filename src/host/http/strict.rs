@@ -3,8 +3,9 @@
 //! hyper refuses contradicting lengths and malformed heads. It also takes a single line feed for the end of a line, as
 //! RFC 9112 (2.2) allows.
 
-use hyper::header::{CONNECTION, HOST, HeaderMap, TRANSFER_ENCODING, UPGRADE};
-use hyper::{Request, StatusCode, Version};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, StatusCode, Version};
 
 use super::metadata::joined;
 
@@ -17,10 +18,24 @@ pub(super) type Refusal = (StatusCode, &'static str);
 /// The response.
 pub(super) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
     let headers = request.headers();
+    if request.method() == Method::CONNECT {
+        return Err((StatusCode::NOT_IMPLEMENTED, "this is no proxy: CONNECT is not served"));
+    }
     let hosts = headers.get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
         // RFC 9112, 3.2.
         return Err((StatusCode::BAD_REQUEST, "a request needs one Host header"));
+    }
+    let names_user = |it: &Authority| it.as_str().contains('@');
+    if !headers.get(HOST).is_none_or(is_host) || request.uri().authority().is_some_and(names_user) {
+        // RFC 9110, 4.2.4 and 7.2: another server may read what is before or after the `@`.
+        return Err((
+            StatusCode::BAD_REQUEST,
+            "the Host header is a name or an address with a port",
+        ));
+    }
+    if headers.get_all(TRANSFER_ENCODING).iter().nth(1).is_some() {
+        return Err((StatusCode::BAD_REQUEST, "a request has one Transfer-Encoding header"));
     }
     let codings = headers.get_all(TRANSFER_ENCODING).iter();
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
@@ -31,6 +46,12 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
         return Err((StatusCode::NOT_IMPLEMENTED, "functions have no WebSockets"));
     }
     Ok(())
+}
+
+/// True for `NAME`, `NAME:PORT` and the empty value of a request without a host.
+fn is_host(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    bytes.is_empty() || (!bytes.contains(&b'@') && Authority::try_from(bytes).is_ok())
 }
 
 fn asks_for_websocket(headers: &HeaderMap) -> bool {
@@ -60,7 +81,12 @@ mod tests {
             (400, &[host, ("host", "y")]),
             (200, &[host, ("transfer-encoding", "Chunked")]),
             (501, &[host, ("transfer-encoding", "gzip, chunked")]),
-            (501, &[host, ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")]),
+            (400, &[host, ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")]),
+            (400, &[host, ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]),
+            (400, &[("host", "evil@good")]),
+            (400, &[("host", "good/evil")]),
+            (200, &[("host", "")]),
+            (200, &[("host", "[::1]:8080")]),
             (501, &[host, ("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]),
             (200, &[host, ("connection", "upgrade, http2-settings"), ("upgrade", "h2c")]),
         ] {
@@ -68,5 +94,20 @@ mod tests {
         }
         assert_eq!(status(&[], Version::HTTP_10), 200);
         assert_eq!(status(&[host, host], Version::HTTP_10), 400);
+    }
+
+    #[test]
+    fn no_proxy_and_no_user_in_the_target() {
+        for (expected, method, target) in [
+            (501, Method::CONNECT, "good:443"),
+            (400, Method::GET, "http://evil@good/"),
+            (200, Method::GET, "http://good/@"),
+            (200, Method::OPTIONS, "*"),
+        ] {
+            let request = Request::builder().method(method).uri(target).header(HOST, "good");
+            let checked = check(&request.body(()).unwrap());
+            let status = checked.map_or_else(|(status, _)| status.as_u16(), |()| 200);
+            assert_eq!(status, expected, "{target}");
+        }
     }
 }

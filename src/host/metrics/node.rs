@@ -17,10 +17,14 @@ use serde::{Deserialize, Serialize};
 use super::snapshot::{
     EdgeCounts, EdgeKey, EdgeSnapshot, FunctionGauges, FunctionKey, FunctionSnapshot,
 };
+use cwasi_dispatcher::edges::NO_ROUTE;
+
 use crate::state::{self, GroupDir, StateDir, StateError};
 
 /// Most edges of a node.
 pub const EDGES_MAX: usize = 2048;
+/// Most of them when a call that found no route gets one: guests choose its callee's name.
+const MISSED_MAX: usize = EDGES_MAX / 2;
 /// Most functions of a node.
 pub const FUNCTIONS_MAX: usize = 1024;
 /// The name of all further ones.
@@ -81,7 +85,8 @@ impl NodeMetrics {
 
     fn add_edges(&mut self, edges: Vec<EdgeSnapshot>) {
         for EdgeSnapshot { mut key, counts, .. } in edges {
-            if self.edges.len() >= EDGES_MAX && !self.edges.contains_key(&key) {
+            let most = if key.mode == NO_ROUTE { MISSED_MAX } else { EDGES_MAX };
+            if self.edges.len() >= most && !self.edges.contains_key(&key) {
                 let (caller, callee) = (OTHERS.to_owned(), OTHERS.to_owned());
                 let EdgeKey { mode, path, .. } = key;
                 key = EdgeKey { caller, callee, mode, path, ..EdgeKey::default() };

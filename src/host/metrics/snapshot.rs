@@ -131,6 +131,33 @@ impl EdgeCounts {
     }
 }
 
+impl EdgeCounts {
+    /// The latency in microseconds below which this share of the calls is, as far as the buckets tell: between the
+    /// bounds of one of them. 0 without calls.
+    #[must_use]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts and bounds are exact enough for an estimate"
+    )]
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        let rank = share * self.latency_counts.iter().sum::<u64>() as f64;
+        let mut below = 0.0;
+        for (bucket, count) in self.latency_counts.iter().enumerate() {
+            let count = *count as f64;
+            if count > 0.0 && below + count >= rank {
+                let bound = |bucket: usize| {
+                    let last = LATENCY_BOUNDS_NS.len() - 1;
+                    LATENCY_BOUNDS_NS[bucket.min(last)] as f64 / 1000.0
+                };
+                let from = bucket.checked_sub(1).map_or(0.0, bound);
+                return from + (bound(bucket) - from) * ((rank - below) / count).max(0.0);
+            }
+            below += count;
+        }
+        0.0
+    }
+}
+
 /// One line of `edges.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeSnapshot {

@@ -9,7 +9,7 @@
 //! - [`key`]: the node's key. [`certificates`]: its certificate, if its operator has a PKI; `rotation`: when that is
 //!   renewed.
 //! - [`tls`]: connections on which both sides prove their node.
-//! - [`port`]: one TCP port for all shims of a node.
+//! - [`port`]: one TCP port for all shims of a node. [`unproven`]: bounds connections before they prove a node.
 //! - [`peers`]: connections to other shims. [`connection`]: messages and payloads on one.
 //! - [`exchange`]: one call as its caller's shim sees it; [`decisions`]: which calls this shim has accepted. Both
 //!   without clock and sockets.
@@ -35,4 +35,5 @@ pub mod peers;
 pub mod port;
 mod rotation;
 pub mod tls;
+pub mod unproven;
 mod verifiers;

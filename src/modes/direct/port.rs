@@ -17,25 +17,27 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 use rustls::server::Acceptor;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::tls::{ANY_SHIM, HANDSHAKE_MAX, shim_of};
+use super::unproven::Unproven;
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
 
 const LOCK: &str = "lock";
 const OWNER: &str = "port";
-/// Most connections whose shim is not known yet; more wait in the listener's backlog.
-const UNKNOWN_MAX: usize = 256;
+/// Most connections whose shim is not known yet ([`Unproven`]); those without a place wait in the listener's backlog.
+const UNKNOWN_MAX: usize = 512;
+/// Time that one of them has before it makes room: a peer's first bytes follow its connection at once.
+const UNKNOWN_GRACE: Duration = Duration::from_millis(100);
 /// Connections that may wait in the listener's backlog, if the system's `somaxconn` allows it. Beyond it, a connection
 /// takes a second.
 const BACKLOG: u32 = 4096;
@@ -250,18 +252,20 @@ async fn listen(settings: &PortSettings) -> io::Result<std::convert::Infallible>
             others.retain(|other| !matches!(other.try_read(&mut [0]), Ok(0)));
         }
     };
-    let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
+    let unknown = Unproven::new(UNKNOWN_MAX, UNKNOWN_GRACE);
     let serve = async {
         loop {
-            let Ok(place) = Arc::clone(&unknown).acquire_owned().await else { continue };
             match listener.accept().await {
                 Ok((stream, from)) => {
-                    let settings = settings.clone();
+                    let (settings, place) = (settings.clone(), unknown.place(from.ip()).await);
                     tokio::spawn(async move {
-                        if let Err(error) = pass_on(stream, &settings).await {
+                        let passed = tokio::select! {
+                            passed = pass_on(stream, &settings) => passed,
+                            () = place.lost() => Err(io::Error::other("it said nothing in time")),
+                        };
+                        if let Err(error) = passed {
                             tracing::debug!(%error, %from, "a connection is none of ours");
                         }
-                        drop(place);
                     });
                 }
                 // Descriptors have run out, or the connection has ended already.
@@ -323,6 +327,7 @@ async fn meant_shim(stream: &TcpStream) -> io::Result<String> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::super::key::NodeKey;
@@ -433,6 +438,34 @@ mod tests {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
         let pinned = tls.connect(stream, "aa", &other.proof().unwrap()).await;
         assert!(pinned.unwrap_err().to_string().contains("certificate"), "it has another key");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn strangers_that_say_nothing_keep_no_shim_out() {
+        /// More than have places in the time of a handshake, if each kept its own for as long.
+        const STRANGERS: usize = 3 * UNKNOWN_MAX;
+        let (_soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let tls = Tls::new(NodeKey::fresh().unwrap()).unwrap();
+        let _shim = shim("aa", dir.path(), port, &tls);
+        first("aa", port, &tls).await;
+        // Each comes again when it is cut off, from the same address as the shim's callers.
+        let mut silent = tokio::task::JoinSet::new();
+        for _ in 0..STRANGERS {
+            silent.spawn(async move {
+                loop {
+                    match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+                        Ok(mut stream) => drop(stream.read(&mut [0]).await),
+                        Err(_refused) => sleep(PAUSE).await,
+                    }
+                }
+            });
+        }
+        for _ in 0..3 {
+            let asking = timeout(Duration::from_secs(30), first("aa", port, &tls));
+            assert_eq!(asking.await.expect("strangers keep it out"), "aa");
+        }
     }
 
     #[tokio::test]

@@ -275,7 +275,15 @@ fn enter<M: Module>(function: LoadedFunction<M>) -> std::io::Result<Sandbox<Func
     unsafe { close_others(&keep) }?;
     code.forked();
     stderr::install(FunctionLog::new(log, launch.log_has_times)?);
-    Ok(Sandbox { launch, module: code, threads, broker, receiver, host_paths })
+    Ok(Sandbox {
+        launch,
+        module: code,
+        threads,
+        broker,
+        receiver,
+        host_paths,
+        memory_ceiling: None,
+    })
 }
 
 /// Closes the files of code that was loaded here, which the engine keeps open.

@@ -79,7 +79,7 @@ pub fn run<I: Instance>(
         let said = last_words(said, &mut output).map_err(internal)?;
         return Err(match end {
             CommandEnd::Exited(code) => {
-                CallError::Failed { message: format!("{function}: exit code {code}{said}") }
+                CallError::CommandFailed { message: format!("{function}: exit code {code}{said}") }
             }
             CommandEnd::Trapped(trap) => {
                 stderr::try_line(&format!("{function}: {trap}"));

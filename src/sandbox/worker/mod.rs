@@ -39,7 +39,7 @@ use super::function_log::GuestLog;
 use super::inherited::Sandbox;
 use super::messages::WorkerMessage;
 use super::worker_table::WorkerSlot;
-use super::{exit_codes, files, stderr};
+use super::{exit_codes, files, memory_ceiling, stderr};
 
 /// Longest message of a failed start, in bytes.
 const MESSAGE_MAX: usize = 4 * 1024;
@@ -128,6 +128,9 @@ fn set_up<M: Module>(
 ) -> std::io::Result<OwnedFd> {
     die_with_parent(parent)?;
     SigSet::empty().thread_set_mask()?;
+    if let Some(bytes) = sandbox.memory_ceiling {
+        memory_ceiling::set(bytes);
+    }
     stderr::install(stderr::log().ok_or(std::io::ErrorKind::NotFound)?.in_worker()?);
     let (broker, log) = (sandbox.broker.try_clone()?, stderr::log());
     let mut keep = vec![broker.as_fd(), socket.as_fd()];

@@ -9,6 +9,7 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_vm::reactor::CalleeEnd;
 
 use super::lent_host::LentHost;
+use super::memory_limit::MemoryBudget;
 use super::one_thread::OneThread;
 
 /// The end of a callee's invocation, when it has come.
@@ -25,8 +26,8 @@ pub trait Callee {
     }
 }
 
-/// Makes a callee for an instance of its caller.
-pub type MakeCallee = Box<dyn Fn(Option<SegmentPool>) -> Box<dyn Callee>>;
+/// Makes a callee for an instance of its caller, whose budget of memory it shares.
+pub type MakeCallee = Box<dyn Fn(Option<SegmentPool>, MemoryBudget) -> Box<dyn Callee>>;
 
 /// A module that a component embeds.
 pub struct EmbeddedFunction {
@@ -46,10 +47,14 @@ struct EmbeddedCallee {
 }
 
 impl Callees {
-    pub(super) fn new(functions: &Rc<[EmbeddedFunction]>, pool: Option<&SegmentPool>) -> Self {
+    pub(super) fn new(
+        functions: &Rc<[EmbeddedFunction]>,
+        pool: Option<&SegmentPool>,
+        budget: &MemoryBudget,
+    ) -> Self {
         let callee = |function: &EmbeddedFunction| EmbeddedCallee {
             name: function.name.clone(),
-            callee: function.make.as_ref().map(|make| make(pool.cloned())),
+            callee: function.make.as_ref().map(|make| make(pool.cloned(), budget.clone())),
         };
         Self(OneThread(functions.iter().map(callee).collect()))
     }

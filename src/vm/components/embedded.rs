@@ -13,6 +13,7 @@ use super::callees::{Callee, CalleeEnds};
 use super::function::ComponentFunction;
 use super::instance::ComponentInstance;
 use super::lent_host::LentHost;
+use super::memory_limit::MemoryBudget;
 use super::runtime::lend;
 
 /// An embedded component. Its instance is made at its first call, and lives as long as its caller's.
@@ -20,14 +21,21 @@ use super::runtime::lend;
 pub struct EmbeddedComponent {
     function: Rc<ComponentFunction>,
     pool: Option<SegmentPool>,
+    /// Its caller's.
+    budget: MemoryBudget,
     instance: Option<ComponentInstance>,
 }
 
 impl EmbeddedComponent {
-    /// `pool` is where its payloads are kept; `None` = in segments of their own.
+    /// `pool` is where its payloads are kept; `None` = in segments of their own. Its memory takes from its caller's
+    /// `budget`.
     #[must_use]
-    pub const fn new(function: Rc<ComponentFunction>, pool: Option<SegmentPool>) -> Self {
-        Self { function, pool, instance: None }
+    pub const fn new(
+        function: Rc<ComponentFunction>,
+        pool: Option<SegmentPool>,
+        budget: MemoryBudget,
+    ) -> Self {
+        Self { function, pool, budget, instance: None }
     }
 
     /// Runs its handler for a caller that is no component.
@@ -42,7 +50,7 @@ impl EmbeddedComponent {
             None => {
                 // It gets nothing of the container, as an embedded module does.
                 let spec = InstanceSpec { pool: self.pool.clone(), ..InstanceSpec::default() };
-                match self.function.make(&spec, host).await {
+                match self.function.make(&spec, &self.budget, host).await {
                     Ok(instance) => instance.without_http(),
                     Err(error) => return Ok(Err(CallError::Failed { message: error.to_string() })),
                 }

@@ -14,6 +14,7 @@ use wasmtime::Config;
 use super::callees::{Callees, EmbeddedFunction};
 use super::instance::ComponentInstance;
 use super::lent_host::LentHost;
+use super::memory_limit::{MemoryBudget, MemoryLimit};
 use super::options::ComponentOptions;
 use super::program::ComponentProgram;
 use super::requests::Outgoing;
@@ -97,19 +98,21 @@ impl ComponentFunction {
         spec: &InstanceSpec,
         host: &mut Host,
     ) -> Result<ComponentInstance, VmError> {
-        lend(host, async |host| self.make(spec, host).await)?
+        let budget = MemoryBudget::new(self.memory_max);
+        lend(host, async |host| self.make(spec, &budget, host).await)?
     }
 
-    /// [`Self::instantiate`] while another component runs, or none.
+    /// [`Self::instantiate`] while another component runs, or none, within what is left of `budget`.
     pub(super) async fn make(
         &self,
         spec: &InstanceSpec,
+        budget: &MemoryBudget,
         host: &mut LentHost,
     ) -> Result<ComponentInstance, VmError> {
-        let callees = Callees::new(&self.embedded, spec.pool.as_ref());
-        let limits = (self.memory_max, spec.pool.clone());
-        let settings = self.settings(spec)?;
-        ComponentInstance::new(&self.program, &settings, limits, callees, host).await
+        let callees = Callees::new(&self.embedded, spec.pool.as_ref(), budget);
+        let (settings, pool) = (self.settings(spec)?, spec.pool.clone());
+        let limit = MemoryLimit::new(budget.clone());
+        ComponentInstance::new(&self.program, &settings, (pool, limit), callees, host).await
     }
 
     fn settings(&self, spec: &InstanceSpec) -> Result<Rc<WasiSettings>, VmError> {

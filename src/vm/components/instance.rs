@@ -71,14 +71,13 @@ impl ComponentInstance {
     pub(super) async fn new(
         program: &Rc<ComponentProgram>,
         settings: &WasiSettings,
-        (memory_max, pool): (Option<u64>, Option<SegmentPool>),
+        (pool, limit): (Option<SegmentPool>, MemoryLimit),
         callees: Callees,
         host: &mut LentHost,
     ) -> Result<Self, VmError> {
         let stderr = Tail::default();
         let (wasi, rules) = settings.context(&stderr)?;
         let requests = settings.requests(rules.as_ref());
-        let limit = MemoryLimit::new(memory_max);
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES_MAX);
         let (host_slot, http) = (LentHost::default(), WasiHttpCtx::new());
@@ -88,7 +87,7 @@ impl ComponentInstance {
         if let Some(tasks) = store.concurrent_resource_table() {
             tasks.set_max_capacity(RESOURCES_MAX);
         }
-        if memory_max.is_some() {
+        if store.data().limit.budget().is_bounded() {
             store.limiter(|state| &mut state.limit);
         }
         store.data_mut().host = std::mem::take(host);

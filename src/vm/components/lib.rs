@@ -39,5 +39,5 @@ pub use embedded::EmbeddedComponent;
 pub use function::ComponentFunction;
 pub use instance::ComponentInstance;
 pub use lent_host::LentHost;
-pub use memory_limit::MemoryLimit;
+pub use memory_limit::{MemoryBudget, MemoryLimit};
 pub use options::ComponentOptions;

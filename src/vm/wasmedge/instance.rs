@@ -238,7 +238,7 @@ impl Instance for WasmEdgeInstance {
         let parts = program.embedded.iter().chain([&program.root]);
         let mut pages = self.pages().into_iter().zip(&self.first_pages).zip(parts);
         pages.any(|((pages, first), part)| {
-            pages > *first && part.code.interface.is_nearly_full(pages)
+            pages > *first && part.code.interface.is_nearly_full(pages, u32::MAX)
         })
     }
 

@@ -35,8 +35,8 @@ fn callee(
     let code = CodeFile::open(&module.artifact)?;
     if code.trailer.kind != Kind::Module {
         let function = Rc::new(component(wasmtime, None, &code)?);
-        return Ok(Box::new(move |pool| {
-            Box::new(EmbeddedComponent::new(Rc::clone(&function), pool))
+        return Ok(Box::new(move |pool, budget| {
+            Box::new(EmbeddedComponent::new(Rc::clone(&function), pool, budget))
         }));
     }
     let mut linked = Vec::new();
@@ -48,5 +48,7 @@ fn callee(
     }
     let program = Rc::new(Program::load_callee(wasmtime, code, linked)?);
     program.root().interface.check_reactor(&module.name)?;
-    Ok(Box::new(move |pool| Box::new(EmbeddedModule::new(Rc::clone(&program), pool))))
+    Ok(Box::new(move |pool, budget| {
+        Box::new(EmbeddedModule::new(Rc::clone(&program), pool, budget))
+    }))
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use cwasi_components::{Callee, CalleeEnds, LentHost};
+use cwasi_components::{Callee, CalleeEnds, LentHost, MemoryBudget};
 use cwasi_host_functions::Host;
 use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, Payload};
@@ -18,12 +18,18 @@ use super::program::Program;
 pub(super) struct EmbeddedModule {
     program: Rc<Program>,
     pool: Option<SegmentPool>,
+    /// Its caller's.
+    budget: MemoryBudget,
     instance: Option<(CoreInstance, InstanceBlocks)>,
 }
 
 impl EmbeddedModule {
-    pub(super) const fn new(program: Rc<Program>, pool: Option<SegmentPool>) -> Self {
-        Self { program, pool, instance: None }
+    pub(super) const fn new(
+        program: Rc<Program>,
+        pool: Option<SegmentPool>,
+        budget: MemoryBudget,
+    ) -> Self {
+        Self { program, pool, budget, instance: None }
     }
 
     fn run(&mut self, payload: &Payload, host: &mut Host) -> CalleeEnd {
@@ -32,7 +38,8 @@ impl EmbeddedModule {
             None => {
                 // It gets nothing of the container, as an embedded module does.
                 let wasi = [Rc::<WasiTemplate>::default(), Rc::default()];
-                match CoreInstance::new(&self.program, wasi, self.pool.clone(), host) {
+                let memory = (self.pool.clone(), self.budget.clone());
+                match CoreInstance::new(&self.program, wasi, memory, host) {
                     Ok(instance) => (instance, InstanceBlocks::default()),
                     Err(error) => return Ok(Err(CallError::Failed { message: error.to_string() })),
                 }

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use cwasi_abi::export;
-use cwasi_components::{EmbeddedComponent, MemoryLimit};
+use cwasi_components::{EmbeddedComponent, MemoryBudget, MemoryLimit};
 use cwasi_host_functions::{GuestPtr, Host, MapTarget, PagesError};
 use cwasi_modes::pool::SegmentPool;
 use cwasi_sys::huge::HUGE_PAGE;
@@ -55,14 +55,14 @@ impl std::fmt::Debug for CoreInstance {
 }
 
 impl CoreInstance {
-    /// `wasi` is the embedded modules', then the function's own.
+    /// `wasi` is the embedded modules', then the function's own. All its memories take from the budget.
     pub(super) fn new(
         program: &Rc<Program>,
         wasi: [Rc<WasiTemplate>; 2],
-        pool: Option<SegmentPool>,
+        memory: (Option<SegmentPool>, MemoryBudget),
         host: &mut Host,
     ) -> Result<Self, VmError> {
-        let mut this = Self::without_start(program, wasi, pool, Some(host))?;
+        let mut this = Self::without_start(program, wasi, memory, Some(host))?;
         this.initialize(host)?;
         this.first_lens = this.memory_lens().collect();
         Ok(this)
@@ -72,7 +72,7 @@ impl CoreInstance {
     fn without_start(
         program: &Rc<Program>,
         wasi: [Rc<WasiTemplate>; 2],
-        pool: Option<SegmentPool>,
+        (pool, budget): (Option<SegmentPool>, MemoryBudget),
         host: Option<&mut Host>,
     ) -> Result<Self, VmError> {
         let [embedded_wasi, own_wasi] = &wasi;
@@ -86,17 +86,18 @@ impl CoreInstance {
         };
         let mut parts = Vec::with_capacity(program.parts.len());
         for it in program.embedded() {
-            let component = it
-                .component()
-                .map(Rc::clone)
-                .map(|component| Rc::new(RefCell::new(EmbeddedComponent::new(component, None))));
+            let component = it.component().map(|component| {
+                let component = EmbeddedComponent::new(Rc::clone(component), None, budget.clone());
+                Rc::new(RefCell::new(component))
+            });
             parts.push(PartData { component, ..part(embedded_wasi, it) });
         }
         parts.push(part(own_wasi, program.root()));
-        let limit = MemoryLimit::new(program.composition.memory_max);
+        let is_bounded = budget.is_bounded();
+        let limit = MemoryLimit::new(budget);
         let data = VmData { binding, parts, linked: Vec::new(), links: None, limit };
         let mut store = Store::new(&program.engine, data);
-        if program.composition.memory_max.is_some() {
+        if is_bounded {
             store.limiter(|data| &mut data.limit);
         }
         let mut this = Self {
@@ -182,7 +183,10 @@ impl CoreInstance {
     /// A new instance with the state of `snapshot`.
     fn instance_from(&self, snapshot: Rc<Snapshot>) -> Option<Self> {
         let wasi = self.wasi.each_ref().map(Rc::clone);
-        let mut next = Self::without_start(&self.program, wasi, self.pool.clone(), None).ok()?;
+        // It takes the place of this one, and of what this one has of its own budget.
+        let budget = MemoryBudget::new(self.program.composition.memory_max);
+        let memory = (self.pool.clone(), budget);
+        let mut next = Self::without_start(&self.program, wasi, memory, None).ok()?;
         let (memory, instance) = (next.memory?, next.own_instance()?);
         if !snapshot.restore(&mut next.store, instance, memory) {
             return None;
@@ -285,8 +289,11 @@ impl Instance for CoreInstance {
 
     fn is_nearly_full(&self) -> bool {
         let pages = |len: usize| u32::try_from(len as u64 / PAGE_LEN).unwrap_or(u32::MAX);
+        let left = pages(self.store.data().limit.budget().left());
         let mut lens = self.memory_lens().zip(&self.first_lens).zip(&self.program.parts);
-        lens.any(|((len, first), part)| len > *first && part.interface.is_nearly_full(pages(len)))
+        lens.any(|((len, first), part)| {
+            len > *first && part.interface.is_nearly_full(pages(len), left)
+        })
     }
 
     fn memory(&self) -> &[u8] {

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use cwasi_components::ComponentFunction;
+use cwasi_components::{ComponentFunction, MemoryBudget};
 use cwasi_host_functions::Host;
 use cwasi_vm::engine::{InstanceSpec, Module, VmError};
 use cwasi_wasi::{SocketNetwork, WasiTemplate};
@@ -109,7 +109,9 @@ impl Module for WasmtimeModule {
         Ok(match &self.0 {
             Loaded::Core(core) => {
                 let wasi = [&core.embedded_wasi, &core.template(spec)?].map(Rc::clone);
-                let made = CoreInstance::new(&core.program, wasi, spec.pool.clone(), host)?;
+                let budget = MemoryBudget::new(core.program.composition.memory_max);
+                let memory = (spec.pool.clone(), budget);
+                let made = CoreInstance::new(&core.program, wasi, memory, host)?;
                 WasmtimeInstance::Core(made)
             }
             Loaded::Component { function, .. } => {

@@ -120,12 +120,17 @@ type Ended = Result<Vec<u8>, String>;
 
 impl Caller {
     fn of(component: &str) -> Self {
+        Self::within(component, None)
+    }
+
+    /// With a budget of memory.
+    fn within(component: &str, memory_max: Option<u64>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let compiled = |name: &str, text: &str| compiled(&folder, name, text);
         let files = [compiled("library", LIBRARY), compiled("module", MODULE), artifact("server")];
         let embedded = EMBEDDED.iter().zip(files).map(|(name, artifact)| embed(name, artifact));
         let embedded: Vec<_> = embedded.collect();
-        let engine = Wasmtime::new(EngineOptions::default()).unwrap();
+        let engine = Wasmtime::new(EngineOptions { memory_max, ..Default::default() }).unwrap();
         let module = engine.load_with(&artifact(component), &embedded).unwrap();
         let seen = Seen::default();
         let embeds = Box::new(Embeds(seen.clone()));
@@ -192,6 +197,35 @@ fn it_calls_a_component_whose_own_calls_leave_the_process() {
         let said = caller.text(&format!("!send inside {size}"));
         assert_eq!(said, Ok(format!("{size} bytes came back")));
     }
+}
+
+#[test]
+fn it_shares_its_memory_with_what_it_embeds() {
+    // The module alone needs 7.5 MiB, the components between one and two each.
+    let mut caller = Caller::within("server", Some(16 << 20));
+    assert_eq!(caller.text("!call module hello"), Ok("hello".into()));
+    assert_eq!(caller.text("!call inside hello"), Ok("hello".into()));
+    let mut caller = Caller::within("server", Some(8 << 20));
+    let refused = caller.text("!call module hello").unwrap_err();
+    assert!(refused.contains("exceeds memory limits"), "{refused}");
+    assert_eq!(caller.text("!call inside hello"), Ok("hello".into()), "what failed holds nothing");
+}
+
+#[test]
+fn all_memories_of_a_component_share_its_budget() {
+    let (folder, seen) = (tempfile::tempdir().unwrap(), Seen::default());
+    let instances = "(core instance (instantiate $m))".repeat(60);
+    let text = format!("(component (core module $m (memory 1024)) {instances})");
+    let artifact = compiled(&folder, "many", &text);
+    let start = |memory_max: u64| {
+        let options = EngineOptions { memory_max: Some(memory_max), ..Default::default() };
+        let module = Wasmtime::new(options).unwrap().load(&artifact).unwrap();
+        let mut host = Host::new(Context::default(), Box::new(OneCallee), Box::new(seen.clone()));
+        module.instantiate(&InstanceSpec::default(), &mut host).map(drop)
+    };
+    let refused = start(128 << 20).unwrap_err().to_string();
+    assert!(refused.contains("exceeds memory limits"), "{refused}");
+    start(60 * (64 << 20)).unwrap();
 }
 
 #[test]

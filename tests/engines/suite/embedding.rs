@@ -520,9 +520,12 @@ fn every_memory_is_limited() {
     let module = engine.load_with(&root.artifact, &[embed("library", &library, false)]).unwrap();
     let mut host = host();
     let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
-    for (export, pages, expected) in
-        [("grow", 3, -1), ("grow", 2, 1), ("grow", 1, -1), ("own", 1, 1), ("own", 2, -1)]
-    {
+    // WasmEdge limits each memory. With wasmtime all memories of an instance share three pages, of which two are taken.
+    let grown = match TESTED {
+        Kind::Wasmedge => [("grow", 3, -1), ("grow", 2, 1), ("grow", 1, -1), ("own", 1, 1)],
+        Kind::Wasmtime => [("grow", 2, -1), ("grow", 1, 1), ("grow", 1, -1), ("own", 1, -1)],
+    };
+    for (export, pages, expected) in grown {
         let grown = instance.call(export, &[pages], &mut host);
         assert_eq!(grown, Ok(Some(expected)), "{export} {pages}");
     }

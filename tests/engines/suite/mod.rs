@@ -242,6 +242,35 @@ fn memory_is_limited() {
     instance.memory_mut()[(1 << 32) - 1] = 1;
 }
 
+/// With wasmtime: WasmEdge has no limit of tables, so its process alone bounds them.
+#[test]
+fn tables_take_from_the_memory_of_their_instance() {
+    let _turn = one_at_a_time();
+    if TESTED != Kind::Wasmtime {
+        return;
+    }
+    let built = build(
+        r#"(module (memory (export "memory") 1) (table $t 8 funcref)
+        (func (export "table") (param i32) (result i32)
+            (table.grow $t (ref.null func) (local.get 0)))
+        (func (export "grow") (param i32) (result i32) (memory.grow (local.get 0))))"#,
+    );
+    let limit = EngineOptions { memory_max: Some(4 * PAGE_LEN), ..Default::default() };
+    let module = engine(limit).unwrap().load(&built.artifact).unwrap();
+    let mut host = host();
+    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    // A page holds 8,192 elements of eight bytes, and as many are free.
+    for (export, more, expected) in
+        [("table", 160_000_000, -1), ("table", 16_384, 8), ("grow", 2, -1), ("grow", 1, 1)]
+    {
+        let grown = instance.call(export, &[more], &mut host);
+        assert_eq!(grown, Ok(Some(expected)), "{export} {more}");
+    }
+    // Another instance has its own budget.
+    let mut other = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    assert_eq!(other.call("grow", &[2], &mut host), Ok(Some(1)));
+}
+
 #[test]
 fn a_failing_start_is_an_error_of_the_instance() {
     let _turn = one_at_a_time();

@@ -1,7 +1,8 @@
 //! containerd: its version, its snapshotter, and what its configuration says about the runtime for pods.
 
-use std::fs;
 use std::path::Path;
+
+use cwasi_config::regular_file;
 
 use super::{Checks, State};
 use crate::arguments::Global;
@@ -51,7 +52,7 @@ fn pods(checks: &mut Checks, config: &Path) {
     const WHAT: &str = "pods";
     let shown = config.display();
     let add = format!("docs/operating.md has the lines to add to {shown}; then restart containerd");
-    let Ok(text) = fs::read_to_string(config) else {
+    let Ok(text) = regular_file::read_to_string(config) else {
         let found = format!(
             "none, {shown} cannot be read: pods can use the runtime only if the file names it (docs/operating.md); \
              --containerd-config names another file"

@@ -282,7 +282,10 @@ fn result_of(ended: Result<Vec<u8>, CallError>) -> Result<Answer, Refusal> {
         Ok(body) if check_object(&body).is_ok() => Ok(Answer(body)),
         Ok(_) => Err(Refusal::new(StatusCode::BAD_GATEWAY, NO_DICTIONARY)),
         // The action's own error: with another status OpenWhisk would discard the container.
-        Err(CallError::Failed { message }) => Ok(Answer(error_body(&message))),
+        Err(error @ (CallError::Failed { .. } | CallError::CommandFailed { .. })) => {
+            tracing::debug!(%error, "an activation failed");
+            Ok(Answer(error_body(client_text(&error))))
+        }
         Err(error) => {
             tracing::warn!(%error, "an activation failed");
             Err(Refusal::new(status_of(error.errno()), client_text(&error)))

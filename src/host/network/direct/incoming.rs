@@ -3,13 +3,13 @@
 //! A connection carries one call at a time. The call is decided ([`Decisions`](cwasi_direct::decisions::Decisions))
 //! when its whole request is here. Its end says that it was accepted; for a call that takes longer, a message does.
 
-use std::sync::Arc;
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
@@ -27,13 +27,16 @@ use cwasi_direct::decisions::Decision;
 use cwasi_direct::peers::{USED_FOR, set_up};
 use cwasi_direct::port::SharedPort;
 use cwasi_direct::tls::Proven;
+use cwasi_direct::unproven::{Place, Unproven};
 use cwasi_modes::causes::Unreached;
 use cwasi_modes::{CallError, Overload, Payload};
 use cwasi_wire::envelope::CallStatus;
 use cwasi_wire::network::{self, Answer, AnswerKind, Call, Caller, TryId, encode, parse};
 
-/// Most handshakes at a time; further connections wait.
+/// Most handshakes at a time ([`Unproven`]); a connection without a place waits, and so do those behind it.
 const HANDSHAKES_MAX: usize = 256;
+/// Time that a handshake has before it makes room for another one.
+const HANDSHAKE_GRACE: Duration = Duration::from_millis(500);
 /// How long a connection may be without a call; callers close theirs earlier.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 /// After this, a call that runs is said to be accepted. Most have ended by then.
@@ -47,12 +50,13 @@ impl Network {
     /// Serves connections until this daemon ends.
     pub(super) async fn take_connections(self, mut port: SharedPort) {
         let Some(direct) = &self.inner.direct else { return };
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let handshakes = Unproven::new(HANDSHAKES_MAX, HANDSHAKE_GRACE);
         let mut closing = direct.closing.subscribe();
         loop {
             let next = async {
-                let place = Arc::clone(&handshakes).acquire_owned().await.ok()?;
-                Some((port.next().await?, place))
+                let stream = port.next().await?;
+                let from = stream.peer_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |it| it.ip());
+                Some((stream, handshakes.place(from).await))
             };
             let (stream, place) = tokio::select! {
                 next = next => match next {
@@ -75,11 +79,14 @@ impl Network {
     async fn serve_connection(
         self,
         stream: TcpStream,
-        handshake: OwnedSemaphorePermit,
+        handshake: Place,
     ) -> Result<(), ConnectionError> {
         let Some(direct) = &self.inner.direct else { return Ok(()) };
         set_up(&stream)?;
-        let (mut stream, proven) = direct.settings.tls.accept(stream).await?;
+        let (mut stream, proven) = tokio::select! {
+            accepted = direct.settings.tls.accept(stream) => accepted?,
+            () = handshake.lost() => return Err(ConnectionError::Stalled),
+        };
         let known = direct.node_of(&self.inner.link, &proven).await;
         let admitted = known.and_then(|node| Ok((node, direct.taken.take(&proven)?)));
         let (node, _place) = match admitted {
@@ -90,7 +97,7 @@ impl Network {
             }
         };
         write_message(&mut stream, Kind::Ready, &[]).await?;
-        drop(handshake);
+        handshake.proven();
         let (last, kept, since) = (None, None, Instant::now());
         let mut incoming =
             Incoming { network: &self, direct, stream, proven, since, node, last, kept };
