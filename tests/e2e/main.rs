@@ -35,6 +35,7 @@ mod prototype;
 mod regions;
 mod restarts;
 mod run;
+mod scenes;
 mod soak;
 mod traces;
 mod triggers;

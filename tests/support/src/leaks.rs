@@ -201,6 +201,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_scene_finds_what_is_its_own_and_what_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().to_owned();
+        let ready = Ready { dir: dir.clone(), bin_dir: dir.clone(), link: None };
+        fs::write(dir.join("containerd.pid"), "1").unwrap();
+        let [one, _other] = ["one", "other"].map(|name| {
+            let node = NodeDir::create(ready.scenes().join(name)).unwrap();
+            fs::create_dir_all(node.state().join("g/group")).unwrap();
+            fs::create_dir_all(ready.bundles(name).join("c")).unwrap();
+            node
+        });
+        fs::create_dir_all(ready.node().temporary().join("nobodys")).unwrap();
+        // No process has this id.
+        let places = Places {
+            ready: &ready,
+            guard_pid: i32::MAX,
+            namespace: "one",
+            node: &one,
+            is_shared: true,
+        };
+        let mut found = places.search();
+        // Other tests of this machine may have them.
+        found.retain(|leak| !leak.name.starts_with("shared "));
+        let own =
+            [("state", one.state().join("g/group")), ("bundle", ready.bundles("one").join("c"))];
+        let mut wanted = own.map(|(kind, path)| Leak::at(kind, &path, true)).to_vec();
+        wanted.push(Leak::at("temporary", &ready.node().temporary().join("nobodys"), false));
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
     fn mounts_are_found_through_a_symbolic_link() {
         // One that stays, whatever other tests do.
         let (mount, parent) = (PathBuf::from("/proc"), Path::new("/"));
