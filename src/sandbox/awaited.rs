@@ -106,8 +106,7 @@ pub fn load<M: Module>(sandbox: Sandbox<FunctionCode<M>>) -> Result<Sandbox<M>, 
         (None, FunctionCode::Awaited(_)) => return Err(exit_codes::START_FAILED),
     };
     // Before Landlock, which hides `/proc`.
-    let memory_ceiling = memory_ceiling::private_bytes()
-        .and_then(|at_start| memory_ceiling::ceiling(&launch, at_start));
+    let memory_ceiling = memory_ceiling::ceiling(&launch);
     Ok(Sandbox { launch, module, threads, broker, receiver, host_paths, memory_ceiling })
 }
 

@@ -2,7 +2,8 @@
 //! tables; the kernel (`RLIMIT_DATA`) bounds what the host functions keep for a guest besides. Used by sandbox init and
 //! by workers, with and without a container.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read as _;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
@@ -13,21 +14,27 @@ use cwasi_wire::control::FunctionLaunch;
 const ALLOWANCE: u64 = 256 << 20;
 /// Copies of a payload that a worker may hold at a time: the request's, the response's, and that of each as it grows.
 const PAYLOADS: u64 = 4;
+/// More bytes than seven numbers have.
+const STATM_MAX: usize = 256;
 /// Instances at a time: one that runs, and the next one.
 const INSTANCES: u64 = 2;
 
-/// Most private bytes of a worker whose process has `at_start` before it runs; `None` = as many as there are.
-pub fn ceiling(launch: &FunctionLaunch, at_start: u64) -> Option<u64> {
+/// Most private bytes of a worker, whose process has what this one has before it runs; `None` = as many as there are.
+pub fn ceiling(launch: &FunctionLaunch) -> Option<u64> {
     let modules = 1 + launch.embedded.len() as u64;
     let guests = launch.memory_max?.saturating_mul(INSTANCES).saturating_mul(modules);
+    let at_start = private_bytes()?;
     let payloads = launch.max_payload.saturating_mul(PAYLOADS);
     Some([at_start, guests, payloads, ALLOWANCE].into_iter().fold(0, u64::saturating_add))
 }
 
 /// Private writable bytes of this process, as the kernel compares them with the limit; `None` if `/proc` does not say.
-pub fn private_bytes() -> Option<u64> {
+fn private_bytes() -> Option<u64> {
     let page = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
+    // By the system calls that every profile of a function has: no `statx` for a length.
+    let mut text = [0; STATM_MAX];
+    let length = File::open("/proc/self/statm").ok()?.read(&mut text).ok()?;
+    let text = str::from_utf8(text.get(..length)?).ok()?;
     let pages: u64 = text.split_whitespace().nth(5)?.parse().ok()?;
     pages.checked_mul(page)
 }
