@@ -110,7 +110,7 @@ fn a_killed_callee_ends_the_calls_that_are_out_to_it() {
     let run = scene.guest("f", "fan").args(["ends", "svc", "10", "!block"]);
     let running = run.spawn(&scene.containerd).unwrap();
     // Read from what the shim has counted: a call that looks takes a worker's place.
-    let state = StateDir::new(&scene.containerd.ready().cwasi_state());
+    let state = StateDir::new(&scene.node.state());
     wait_for("every call to be out", || {
         let functions = NodeMetrics::read(&state).functions;
         functions.iter().any(|(key, it)| key.function == "svc" && it.busy == 9).then_some(())

@@ -20,6 +20,10 @@ fn asked(gateway: &Gateway, method: &str, path: &str, headers: &[(&str, &str)]) 
     run(send(gateway.address, request.body(Full::default()).unwrap()))
 }
 
+fn origin(page: &'static str) -> (&'static str, &'static str) {
+    ("origin", page)
+}
+
 #[test]
 fn only_listed_origins_read_answers() {
     let scene = scene("gw-origins");
@@ -31,7 +35,6 @@ fn only_listed_origins_read_answers() {
     let origins = ["--cors-origin", APP, "--cors-origin", "http://localhost:3000"];
     let hosts = ["--allowed-host", "gateway.example", "--allowed-host", "10.0.0.7"];
     let gateway = Gateway::start(&scene, &[&token[..], &origins, &hosts].concat());
-    let origin = |page: &'static str| ("origin", page);
     let authorization = ("authorization", "Bearer correct horse battery");
     let allowed = |answer: &Answer| answer.header("access-control-allow-origin").to_owned();
     // The gateway answers, without a token and without the function.

@@ -42,7 +42,7 @@ fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
         .collect();
     wait_for("the flood to wait", || (cache.tickets() > BEFORE_NEIGHBOUR).then_some(()));
     let small = neighbour.image(&image, "small").args(["/m.wasm"]);
-    let mut small = small.spawn(neighbour.containerd).unwrap();
+    let mut small = small.spawn(&neighbour.containerd).unwrap();
     // What is compiled before it waits does not count.
     wait_for("the neighbour to wait", || {
         (cache.waits(&neighbour.namespace) || small.has_ended()).then_some(())
