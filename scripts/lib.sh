@@ -30,3 +30,10 @@ sessions_end_here() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
 }
+
+# Builds from here on are clippy and rustdoc, too. Cargo compares CLIPPY_ARGS, as Clippy has it do: without it every crate
+# would be built again.
+lint_with_builds() {
+    export RUSTC_WORKSPACE_WRAPPER=$CHECKOUT/scripts/rustc-lint.sh
+    export CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+}

@@ -18,5 +18,5 @@ done
 say "the book"
 "$CHECKOUT/scripts/book.sh"
 [ "${1:-}" != --text ] || exit 0
-export RUSTC_WORKSPACE_WRAPPER=$CHECKOUT/scripts/rustc-lint.sh
+lint_with_builds
 "$CHECKOUT/scripts/test.sh" --build

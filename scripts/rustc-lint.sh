@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A compiler of workspace crates that also lints: RUSTC_WORKSPACE_WRAPPER=scripts/rustc-lint.sh. One build is then build,
+# A compiler of workspace crates that also lints: `lint_with_builds` (lib.sh) has Cargo use it. One build is then build,
 # clippy and rustdoc, with warnings denied. `cargo clippy` and `cargo doc` would type-check each dependency once more,
 # which takes longer than all lints. Cargo starts it with the compiler's path and arguments.
 #
@@ -47,7 +47,6 @@ done
 # Questions of Cargo about the compiler have no crate.
 case $crate in '' | ___ | build_script_*) exec "$rustc" "$@" ;; esac
 
-export CLIPPY_ARGS='-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__'
 # Their lines come in one piece each: Cargo reads them as JSON.
 checks=()
 if [ -n "$optimized" ]; then
