@@ -18,11 +18,10 @@ PAGE=$CHECKOUT/docs/conformance.md
 BEGIN='<!-- make nightly: begin -->' END='<!-- make nightly: end -->'
 
 # The tiers in their order: those that need what the ones before have built come late.
-TIERS=(ignored wasmedge soak static demo papers miri fuzz chart collector arm64 vm kubernetes)
+TIERS=(wasmedge soak static demo papers miri fuzz chart collector arm64 vm kubernetes)
 
 about() {
     case $1 in
-    ignored) echo "tests that the gate leaves out" ;;
     wasmedge) echo "end to end, workers and modes with the second engine" ;;
     soak) echo "ten minutes of faults on each containerd" ;;
     static) echo "end to end with static programs" ;;
@@ -41,7 +40,6 @@ about() {
 run() {
     local make=(make --no-print-directory)
     case $1 in
-    ignored) scripts/setup.sh --languages && scripts/test.sh --ignored ;;
     wasmedge) scripts/setup.sh --languages && scripts/test.sh --wasmedge ;;
     soak) "${make[@]}" soak MINUTES=10 ;;
     static) "${make[@]}" test-static ;;

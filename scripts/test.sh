@@ -6,8 +6,7 @@
 # `test.sh --build` runs none. `test.sh --static` runs a few end-to-end tests with static programs (setup.sh --static),
 # after a build.
 #
-# Of the night: `test.sh --ignored` runs the tests that the others leave out, `test.sh --wasmedge` all that run functions,
-# with the second engine.
+# Of the night: `test.sh --wasmedge` runs all tests that run functions, with the second engine.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/workspaces.sh"
@@ -35,7 +34,6 @@ case ${1-} in
     done
     exit 0
     ;;
---ignored) exec env --default-signal cargo test --workspace --no-fail-fast --lib --test '*' -- --ignored ;;
 --wasmedge)
     export CWASI_TEST_ENGINE=wasmedge
     exec env --default-signal cargo test --workspace --no-fail-fast --test e2e --test worker_life --test sandbox --test conformance
