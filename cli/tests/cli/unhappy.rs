@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 
 use clap::CommandFactory as _;
 use cwasi_cli::commands::Arguments;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::scene::{Stage, workflow_text};
 use super::{cwasi, stderr, stdout};
@@ -500,11 +502,13 @@ fn a_wrong_configuration_is_named_by_each_verb_that_reads_it() {
     let files = Files::new();
     let wrong = files.folder.path().join("wrong.toml");
     fs::write(&wrong, "node = 'a'\nstate_dri = '/s'\n").unwrap();
-    let wrong = wrong.display().to_string();
+    let fifo = files.folder.path().join("fifo.toml");
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    let [wrong, fifo] = [wrong, fifo].map(|path| path.display().to_string());
     let mut faults = Vec::new();
     for verb in VERBS.iter().filter(|verb| verb.configured) {
         for (config, end) in [
-            ("/dev/zero", (66, "configuration file /dev/zero cannot be read: it is no regular")),
+            (fifo.as_str(), (66, "fifo.toml cannot be read: it is no regular file")),
             ("/does/not/exist", (66, "configuration file /does/not/exist cannot be read: No such")),
             (wrong.as_str(), (65, "wrong.toml is not valid: line 2: unknown field `state_dri`")),
         ] {
