@@ -31,6 +31,8 @@ for argument in "$@"; do
     *)
         case $argument in
         --emit=*) lint+=(--emit=metadata) ;;
+        # Cargo hears of a crate's files once, from the compiler.
+        --json=*) lint+=("${argument//,artifacts/}") ;;
         *) lint+=("$argument") ;;
         esac
         ;;
