@@ -60,17 +60,18 @@ passed() { awk '/^test result: .* passed/ { n += $4 } /: ok, [0-9]+ s$/ { n++ } 
 
 table() {
     [ -e "$RESULTS" ] || die "there is no result yet: run make nightly"
-    local tier row revision
-    row=$(tail -n 1 "$RESULTS")
+    local tier
     {
         echo "$BEGIN"
         echo "| tier | what | date | revision | passed | seconds | result |"
         echo "|---|---|---|---|---|---|---|"
         for tier in "${TIERS[@]}"; do
-            row=$(awk -F'\t' -v tier="$tier" '$3 == tier { row = $0 } END { print row }' "$RESULTS")
-            [ -n "$row" ] || row=$'\t\t\t\t\tnot run'
-            IFS=$'\t' read -r date revision _ tests seconds result <<<"${row/#$'\t'/-$'\t'}"
-            echo "| $tier | $(about "$tier") | ${date:--} | ${revision:--} | ${tests:--} | ${seconds:--} | ${result:-not run} |"
+            awk -F'\t' -v tier="$tier" -v what="$(about "$tier")" '
+                $3 == tier { date = $1; revision = $2; passed = $4 ? $4 : "-"; seconds = $5; result = $6 }
+                END {
+                    if (!result) { date = revision = passed = seconds = "-"; result = "not run" }
+                    printf "| %s | %s | %s | %s | %s | %s | %s |\n", tier, what, date, revision, passed, seconds, result
+                }' "$RESULTS"
         done
         echo "$END"
     } >"$LOGS.table"
