@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `.ci/run`, as CI runs it: in a clean clone of HEAD, below .cwasi/gate-clone. Its target folder, .cwasi/gate-target,
-# stays, so that a later run compiles no dependency again.
+# `.ci/run`, as CI runs it: in a clean clone of HEAD, below .cwasi/gate-clone. Its target folder is kept between runs as
+# .cwasi/gate-target, so that a later one compiles no dependency again.
 #
 # Appends a row to .cwasi/gate: date, revision, hash of its tree, `passed` or `failed`, seconds of the clock and of a
 # processor. So `git rev-parse HEAD^{tree}` tells whether the tree in front of you has passed. Output: .cwasi/gate.log.
@@ -10,16 +10,23 @@ cd "$CHECKOUT"
 sessions_end_here
 CLONE=$STATE_DIR/gate-clone
 RESULTS=$STATE_DIR/gate
+KEPT=$STATE_DIR/gate-target
 LOG=$STATE_DIR/gate.log
+
+# Tests look for programs and guests in their checkout's own target folder.
+keep_target() { [ ! -d "$CLONE/target" ] || mv "$CLONE/target" "$KEPT"; }
 
 [ -z "$(git status --porcelain)" ] || say "not committed, so not tested: $(git status --porcelain | wc -l) files"
 mkdir -p "$STATE_DIR"
+# Of a run that was interrupted or failed.
+keep_target
 rm -rf "$CLONE"
 git clone --quiet . "$CLONE"
+[ ! -d "$KEPT" ] || mv "$KEPT" "$CLONE/target"
 revision=$(git rev-parse --short HEAD) tree=$(git -C "$CLONE" rev-parse 'HEAD^{tree}')
 say "the gate of $revision, in $CLONE: output is also in $LOG"
 result=passed started=$SECONDS
-CI=true CARGO_TARGET_DIR=$STATE_DIR/gate-target in_session bash "$CLONE/.ci/run" > >(tee "$LOG") 2>&1 || result=failed
+CI=true in_session bash "$CLONE/.ci/run" > >(tee "$LOG") 2>&1 || result=failed
 seconds=$((SECONDS - started))
 # Processor time of the children, such as 12m3.456s 1m2.345s.
 times >"$STATE_DIR/gate.times"
@@ -31,4 +38,5 @@ printf '%s\t%s\t%s\t%s\t%s s\t%s s of a processor\n' "$(date --utc +%FT%RZ)" "$r
     "$seconds" "$processor" >>"$RESULTS"
 tail -n 1 "$RESULTS"
 [ "$result" = passed ] || die "the gate failed: $LOG; its checkout is $CLONE"
+keep_target
 rm -rf "$CLONE"
