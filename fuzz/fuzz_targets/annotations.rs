@@ -27,7 +27,7 @@ fuzz_target!(|text: &str| {
 });
 
 fn check(spec: &FunctionSpec) {
-    assert!((1..=CONCURRENCY_MAX).contains(&u64::from(spec.concurrency)));
+    assert!(spec.concurrency.is_none_or(|it| (1..=CONCURRENCY_MAX).contains(&u64::from(it))));
     assert!(u64::from(spec.queue) <= QUEUE_MAX);
     assert!((1..=PAYLOAD_MAX).contains(&spec.max_payload));
     assert!(spec.memory.is_none_or(|memory| (65_536..=MEMORY_MAX).contains(&memory)));
@@ -55,6 +55,6 @@ fn check(spec: &FunctionSpec) {
     }
     if spec.role == Role::Primary {
         assert!(spec.allow.is_empty() && spec.fan_in.is_none() && spec.max_requests == 0);
-        assert_eq!((spec.concurrency, spec.isolation), (1, Isolation::Request));
+        assert_eq!((spec.concurrency, spec.isolation), (None, Isolation::Request));
     }
 }

@@ -33,8 +33,6 @@ use readers::{
 pub const CONCURRENCY_MAX: u64 = 256;
 /// Longest queue of one function.
 pub const QUEUE_MAX: u64 = 65_536;
-/// Default number of workers.
-pub const CONCURRENCY_DEFAULT: u32 = 1;
 /// Default length of the queue.
 pub const QUEUE_DEFAULT: u32 = 64;
 /// Default payload limit in bytes.
@@ -159,7 +157,8 @@ pub struct FunctionSpec {
     pub mode: ModeHint,
     /// Allowed callers; empty = its own scope.
     pub allow: Vec<String>,
-    pub concurrency: u32,
+    /// Workers; `None` = as many as requests need ([`crate::workers`]).
+    pub concurrency: Option<u32>,
     /// Most requests that wait.
     pub queue: u32,
     /// Lifetime of an instance.
@@ -215,7 +214,7 @@ impl Default for FunctionSpec {
             embed: Vec::new(),
             mode: ModeHint::Auto,
             allow: Vec::new(),
-            concurrency: CONCURRENCY_DEFAULT,
+            concurrency: None,
             queue: QUEUE_DEFAULT,
             isolation: Isolation::Request,
             engine: None,
@@ -286,7 +285,7 @@ impl FunctionSpec {
             "cwasi.workflow" => self.workflow = values::name(value)?,
             "cwasi.mode" => self.mode = mode(value)?,
             "cwasi.allow" => self.allow = allow(value)?,
-            "cwasi.concurrency" => self.concurrency = small(value, 1, CONCURRENCY_MAX)?,
+            "cwasi.concurrency" => self.concurrency = Some(small(value, 1, CONCURRENCY_MAX)?),
             "cwasi.queue" => self.queue = small(value, 0, QUEUE_MAX)?,
             "cwasi.isolation" => self.isolation = isolation(value)?,
             "cwasi.engine" => {

@@ -1,6 +1,6 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]), and what both name ([`engine`]); files that
-//! users name ([`regular_file`]). Runs in processes of the host.
+//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]), and what both name ([`engine`]); what follows from both
+//! ([`workers`]); files that users name ([`regular_file`]). Runs in processes of the host.
 //!
 //! Invariant: no other folder below `src` parses `cwasi.*` or the node's file.
 
@@ -18,6 +18,7 @@ pub mod regular_file;
 pub mod traces;
 pub mod triggers;
 mod values;
+pub mod workers;
 
 pub use annotations::{AnnotationError, FunctionSpec};
 pub use cgroup::{CgroupDriver, RuncOptions};
@@ -26,3 +27,4 @@ pub use engine::{DEFAULT_ENGINE, Engine};
 pub use logs::LogsConfig;
 pub use node::{NodeConfig, NodeConfigError};
 pub use values::{duration, name as function_name, size};
+pub use workers::Workers;

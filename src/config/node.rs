@@ -21,6 +21,7 @@ use super::messages::MessagesConfig;
 use super::regular_file;
 use super::traces::TracesConfig;
 use super::triggers::TriggersConfig;
+use super::workers::{WORKERS_MAX_DEFAULT, Workers};
 
 /// Environment variable with the path of a configuration file.
 pub const CONFIG_VARIABLE: &str = "CWASI_CONFIG";
@@ -101,6 +102,8 @@ pub struct NodeConfig {
     pub node: String,
     /// Engine of functions without `cwasi.engine`.
     pub engine: Engine,
+    /// Most workers of a function without `cwasi.concurrency`.
+    pub workers_max: u32,
     /// Trust groups (`cwasi.trust`) that may span Kubernetes namespaces.
     pub trust_groups: Vec<String>,
     /// Filter of the shim's log, in the syntax of `tracing`.
@@ -145,6 +148,7 @@ impl Default for NodeConfig {
             cache_dir: PathBuf::from("/var/lib/cwasi"),
             node: String::new(),
             engine: DEFAULT_ENGINE,
+            workers_max: WORKERS_MAX_DEFAULT,
             trust_groups: Vec::new(),
             log: "info".to_owned(),
             redis_url: None,
@@ -247,6 +251,7 @@ impl NodeConfig {
                 return Err(invalid(format!("{key} = {dir:?} must be an absolute path")));
             }
         }
+        Workers::check_max(config.workers_max).map_err(invalid)?;
         config.compile.validate().map_err(invalid)?;
         config.logs.validate().map_err(invalid)?;
         config.messages.validate().map_err(invalid)?;

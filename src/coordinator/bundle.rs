@@ -10,6 +10,9 @@ use cwasi_config::annotations::{AnnotationError, FunctionSpec};
 use cwasi_wire::control::Files;
 use cwasi_wire::egress::{Egress, EgressEntry as Destination, HOSTS_FILE, RESOLVER_FILE};
 
+/// The kernel's period of a processor quota, in microseconds, where the specification names none.
+const CPU_PERIOD_US: u64 = 100_000;
+
 /// Reads the OCI configuration of a bundle.
 ///
 /// # Errors
@@ -57,6 +60,13 @@ pub fn memory_limit(spec: &Spec) -> Option<u64> {
     let resources = spec.linux().as_ref()?.resources().as_ref()?;
     let limit = u64::try_from(resources.memory().as_ref()?.limit()?).ok()?;
     (limit > 0).then_some(limit)
+}
+
+/// Thousandths of a processor that the container may use in each period; `None` when it may use all.
+pub fn cpu_milli(spec: &Spec) -> Option<u64> {
+    let cpu = spec.linux().as_ref()?.resources().as_ref()?.cpu().as_ref()?;
+    let quota = u64::try_from(cpu.quota()?).ok().filter(|quota| *quota > 0)?;
+    Some((quota.saturating_mul(1000) / cpu.period().unwrap_or(CPU_PERIOD_US).max(1)).max(1))
 }
 
 /// The function's network rules. Name look-ups read `/etc/hosts` and `/etc/resolv.conf` only if these are mounts,

@@ -21,8 +21,8 @@ use super::mount_points;
 use super::progress::Progress;
 use super::registry::Record;
 use super::triggers::TriggerPolicy;
-use cwasi_config::Engine;
 use cwasi_config::annotations::{FunctionSpec, Protocol};
+use cwasi_config::{Engine, Workers};
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::trace::{SampleRatio, TraceStart};
@@ -97,6 +97,8 @@ pub struct Coordinator<S, C> {
     pub engine: Engine,
     /// Trust groups that may span scopes.
     pub trust_groups: Vec<String>,
+    /// Most workers of functions without `cwasi.concurrency`.
+    pub workers_max: u32,
     pub triggers: TriggerPolicy,
     /// Share of the traces that functions without `cwasi.trace` begin recorded.
     pub sample: SampleRatio,
@@ -132,9 +134,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             tracing::warn!(container = request.container, origin = %found.origin,
                 "native code in the module's custom section `wasmedge` was dropped");
         }
-        for doubt in &annotations.doubts {
-            progress.warn(doubt);
-        }
+        annotations.doubts.iter().for_each(|doubt| progress.warn(doubt));
         let named = found.export.as_deref();
         let entry =
             entry(&module, (annotations.role, annotations.is_prototype), named, &found.origin)
@@ -173,11 +173,13 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let note = compiled.note.clone();
         let in_use = std::mem::take(&mut compiled.in_use);
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
-        let record =
-            (annotations.role == Role::Secondary).then(|| record(request, &annotations, &identity));
+        let workers = Workers::of(&annotations, self.workers_max);
+        let record = (annotations.role == Role::Secondary)
+            .then(|| record(request, &annotations, workers, &identity));
         self.begin_traces(&mut annotations);
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
-        let launch = launch(request, &spec, annotations, identity, entry, compiled.into());
+        let launch =
+            launch(request, &spec, (annotations, workers), identity, entry, compiled.into());
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
     }
@@ -192,7 +194,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let engine = annotations.engine.unwrap_or(self.engine);
         self.compiler.check_engine(engine).map_err(PlanError::Engine)?;
         self.begin_traces(&mut annotations);
-        let plan = awaited::plan(request, spec, annotations, engine)?;
+        let workers = Workers::of(&annotations, self.workers_max);
+        let plan = awaited::plan(request, spec, (annotations, workers), engine)?;
         if let Some(record) = &plan.record {
             self.triggers.check(&record.identity, &record.triggers)?;
         }
@@ -285,7 +288,12 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Identity) -> Record {
+fn record(
+    request: &PlanRequest<'_>,
+    annotations: &FunctionSpec,
+    workers: Workers,
+    identity: &Identity,
+) -> Record {
     Record {
         identity: identity.clone(),
         instance: request.instance.to_owned(),
@@ -300,6 +308,7 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
         http_port: annotations.http.port,
         timeout_ms: annotations.timeout.map(milliseconds),
         triggers: annotations.triggers.clone(),
+        workers: Some(workers),
         link: String::new(),
     }
 }
@@ -307,12 +316,12 @@ fn record(request: &PlanRequest<'_>, annotations: &FunctionSpec, identity: &Iden
 fn launch(
     request: &PlanRequest<'_>,
     spec: &Spec,
-    annotations: FunctionSpec,
+    (annotations, workers): (FunctionSpec, Workers),
     identity: Identity,
     entry: Entry,
     code: LaunchCode,
 ) -> FunctionLaunch {
-    let pool_max = pool_max(spec, &annotations);
+    let pool_max = pool_max(spec, &annotations, workers);
     let env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
     let more = request.delivery.map_or(&[][..], |delivery| &delivery.env);
     let awaits_code = annotations.protocol == Protocol::Openwhisk && request.delivery.is_none();
@@ -338,7 +347,9 @@ fn launch(
         // Whether code that comes later opens files is not known when the container is built.
         files: (awaits_code || code.opens_files).then(|| bundle::files(spec)),
         awaits_code,
-        concurrency: annotations.concurrency,
+        concurrency: workers.least,
+        workers_max: workers.most,
+        cpu_milli: bundle::cpu_milli(spec),
         queue: annotations.queue,
         timeout_ms: annotations.timeout.map(milliseconds),
         max_payload: annotations.max_payload,
@@ -354,12 +365,12 @@ fn launch(
 }
 
 /// Most bytes that each worker keeps for leased segments; 0 in a function without a group.
-fn pool_max(spec: &Spec, annotations: &FunctionSpec) -> u64 {
+fn pool_max(spec: &Spec, annotations: &FunctionSpec, workers: Workers) -> u64 {
     if annotations.workflow.is_empty() && annotations.trust.is_empty() {
         return 0;
     }
     let share = bundle::memory_limit(spec).map_or(u64::MAX, |limit| limit / POOL_SHARE);
-    share.min(POOL_MAX) / u64::from(annotations.concurrency.max(1))
+    share.min(POOL_MAX) / u64::from(workers.least.max(1))
 }
 
 #[cfg(test)]

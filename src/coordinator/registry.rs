@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use cwasi_config::Workers;
 use cwasi_config::triggers::Trigger;
 use cwasi_wire::ids::Identity;
 
@@ -61,6 +62,9 @@ pub struct Record {
     /// What runs it besides calls (`cwasi.triggers`).
     #[serde(default)]
     pub triggers: Vec<Trigger>,
+    /// How many workers it has; `None` of a shim that did not say it.
+    #[serde(default)]
+    pub workers: Option<Workers>,
     /// Name of its shim for direct connections; empty if it takes none.
     #[serde(default)]
     pub link: String,
@@ -245,6 +249,7 @@ mod tests {
             http_port: None,
             timeout_ms: None,
             triggers: Vec::new(),
+            workers: None,
             link: String::new(),
         }
     }

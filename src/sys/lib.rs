@@ -12,6 +12,7 @@
 //! - [`shared`]: memory that a process shares with its children.
 //! - [`wakeup`]: waking one of several processes (eventfd).
 //! - [`processors`]: the number of usable processors.
+//! - [`process_usage`]: what another process uses.
 //! - [`watch`]: watching many descriptors (epoll).
 //! - [`resolved_path`]: paths that are resolved once, and sources of mounts.
 //! - [`owned_path`]: paths that only this user can change.
@@ -40,6 +41,7 @@ pub mod page_buffer;
 pub mod pidfd;
 pub mod populated;
 pub mod process;
+pub mod process_usage;
 pub mod processors;
 pub mod random;
 pub mod reopen;

@@ -167,7 +167,7 @@ pub const FUNCTION: &[Field] = &[
         "concurrency",
         Number(1, 256),
         Annotation("cwasi.concurrency"),
-        "worker processes: 1 to 256; 1",
+        "worker processes: 1 to 256; as many as requests need",
     ),
     Field::new(
         "queue",

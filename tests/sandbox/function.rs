@@ -54,6 +54,8 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         preopens: Vec::new(),
         files: None,
         concurrency: 1,
+        workers_max: 1,
+        cpu_milli: None,
         queue: 8,
         timeout_ms: None,
         max_payload: PAYLOAD_MAX,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod direct;
+mod elastic;
 mod fan_in;
 mod fixture;
 mod frames;

@@ -74,6 +74,7 @@ impl Node {
             http_port: None,
             timeout_ms: None,
             triggers: Vec::new(),
+            workers: None,
             link: String::new(),
         };
         self.reactor.block_on(self.network.serve(record));

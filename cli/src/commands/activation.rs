@@ -1,6 +1,9 @@
-//! What runs a function besides calls, and how many pods it has: its triggers, its schedule, its scale.
+//! What runs a function besides calls, and how often it exists: its triggers, its schedule, its scale, its workers.
 
 use cwasi_config::triggers::Trigger;
+use cwasi_config::{FunctionSpec, Workers};
+use cwasi_coordinator::registry::Record;
+use cwasi_wire::control::Role;
 use cwasi_workflow::{Function, Scale};
 use serde::Serialize;
 
@@ -17,6 +20,8 @@ pub(super) struct Activation {
     pub schedule: Option<String>,
     /// The numbers of pods of a secondary on a cluster. A workflow file says them.
     pub scale: Option<PodNumbers>,
+    /// The workers of each of its instances; a primary has one.
+    pub workers: Option<Workers>,
 }
 
 /// The field `scale` of a workflow file.
@@ -68,6 +73,17 @@ impl Activation {
         Self { triggers, ..Self::default() }
     }
 
+    /// Of a registered instance.
+    pub(super) fn of_instance(record: &Record) -> Self {
+        Self { workers: record.workers, ..Self::of_triggers(&record.triggers) }
+    }
+
+    /// With the workers that a secondary has on a node with this `workers_max`.
+    pub(super) fn with_workers(self, spec: &FunctionSpec, workers_max: u32) -> Self {
+        let is_called = spec.role == Role::Secondary;
+        Self { workers: is_called.then(|| Workers::of(spec, workers_max)), ..self }
+    }
+
     /// Of a function of a workflow file.
     ///
     /// # Errors
@@ -89,7 +105,8 @@ impl Activation {
         let triggers = self.triggers.iter().map(|trigger| ("trigger", trigger.clone()));
         let schedule = self.schedule.iter().map(|schedule| ("schedule", schedule.clone()));
         let scale = self.scale.iter().map(|scale| ("scale", scale.text()));
-        triggers.chain(schedule).chain(scale).collect()
+        let workers = self.workers.iter().map(|workers| ("workers", workers.to_string()));
+        triggers.chain(schedule).chain(scale).chain(workers).collect()
     }
 }
 

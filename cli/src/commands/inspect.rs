@@ -104,8 +104,10 @@ impl Inspect {
         let module = module(global, image, container.module_path()).await?;
         let Container { annotations, .. } = container;
         let pairs = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let triggers = FunctionSpec::parse(pairs)?.triggers;
-        Ok(Target { module, activation: Some(Activation::of_triggers(&triggers)) })
+        let spec = FunctionSpec::parse(pairs)?;
+        let activation =
+            Activation::of_triggers(&spec.triggers).with_workers(&spec, node.config.workers_max);
+        Ok(Target { module, activation: Some(activation) })
     }
 
     /// A function of a workflow file.

@@ -147,6 +147,7 @@ fn a_compromised_callee_splits_no_response() {
         http_port: None,
         timeout_ms: None,
         triggers: Vec::new(),
+        workers: None,
         link: String::new(),
     };
     registry.add(&record).unwrap();

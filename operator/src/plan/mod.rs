@@ -57,7 +57,7 @@ pub struct PlannedFunction {
     pub image: String,
     /// Without `cwasi.workflow`, which is the pod's.
     pub annotations: BTreeMap<String, String>,
-    /// `concurrency`.
+    /// `concurrency`; 1 without it: pods come before a pod has all the workers that it can have.
     pub workers: u32,
     /// Its announcement for callers, if it is started on demand.
     pub announcement: Option<Location>,
@@ -137,7 +137,7 @@ impl Plan {
                 function,
                 image,
                 annotations,
-                workers: parsed.concurrency,
+                workers: parsed.concurrency.unwrap_or(1),
                 announcement,
                 streams: streams(&parsed),
                 scaled_by_others: is_scaled,

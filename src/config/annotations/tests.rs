@@ -52,7 +52,7 @@ fn a_full_secondary_is_read() {
     assert_eq!(spec.allow, ["extract-frames", "edge/*"]);
     assert_eq!(spec.isolation, Isolation::Instance);
     assert_eq!((spec.trust.as_str(), spec.embed.len()), ("city", 1));
-    assert_eq!((spec.concurrency, spec.queue, spec.max_requests), (4, 0, 1));
+    assert_eq!((spec.concurrency, spec.queue, spec.max_requests), (Some(4), 0, 1));
     assert_eq!(spec.mode, ModeHint::Local);
     assert_eq!((spec.max_payload, spec.memory), (65_536, Some(256 << 20)));
     assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
@@ -178,7 +178,7 @@ fn a_suffix_wins_for_its_container() {
         (CRI_SANDBOX_NAMESPACE, "tenant"),
     ];
     let spec = parse(&pod).unwrap();
-    assert_eq!((spec.role, spec.concurrency), (Role::Secondary, 3));
+    assert_eq!((spec.role, spec.concurrency), (Role::Secondary, Some(3)));
     assert_eq!(spec.pod_namespace, "tenant");
     let other = [pod[0], pod[1], pod[2], (CRI_CONTAINER_NAME, "a")];
     assert_eq!(parse(&other).unwrap().role, Role::Primary);

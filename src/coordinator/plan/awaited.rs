@@ -6,8 +6,8 @@ use crate::bundle::{args, function_name};
 use crate::compiled::LaunchCode;
 use crate::error::PlanError;
 use crate::locate::LocatedModule;
-use cwasi_config::Engine;
 use cwasi_config::annotations::FunctionSpec;
+use cwasi_config::{Engine, Workers};
 use cwasi_wire::control::{Entry, Role, Workload};
 use cwasi_wire::ids::Identity;
 
@@ -26,7 +26,7 @@ pub(super) fn located(spec: &Spec, bytes: Vec<u8>) -> Result<LocatedModule, Plan
 pub(super) fn plan(
     request: &PlanRequest<'_>,
     spec: &Spec,
-    mut annotations: FunctionSpec,
+    (mut annotations, workers): (FunctionSpec, Workers),
     engine: Engine,
 ) -> Result<Plan, PlanError> {
     if request.delivery.is_some() {
@@ -40,9 +40,9 @@ pub(super) fn plan(
     };
     let shares_role = annotations.shares_role.take();
     let is_called = annotations.role == Role::Secondary;
-    let record = is_called.then(|| record(request, &annotations, &identity));
+    let record = is_called.then(|| record(request, &annotations, workers, &identity));
     let code = LaunchCode::default();
-    let launch = launch(request, spec, annotations, identity, Entry::Reactor, code);
+    let launch = launch(request, spec, (annotations, workers), identity, Entry::Reactor, code);
     Ok(Plan {
         workload: Workload::Function(Box::new(launch)),
         record,

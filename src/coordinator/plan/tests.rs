@@ -94,6 +94,7 @@ async fn planned_module(
         compiler,
         engine,
         trust_groups: Vec::new(),
+        workers_max: 8,
         triggers: TriggerPolicy::default(),
         sample: TraceStart::UNSAMPLED.sample,
     };

@@ -30,6 +30,7 @@ fn record(instance: usize, allowed: bool) -> Record {
         http_port: None,
         timeout_ms: None,
         triggers: Vec::new(),
+        workers: None,
         link: String::new(),
     }
 }

@@ -73,6 +73,7 @@ impl Fixture {
             http_port: None,
             timeout_ms: None,
             triggers: Vec::new(),
+            workers: None,
             link: String::new(),
         };
         self.broker.registry().add(&record).unwrap();

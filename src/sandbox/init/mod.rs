@@ -6,6 +6,7 @@
 //! worker's death or a missed deadline is the error of exactly one request.
 
 mod barrier;
+mod growth;
 mod in_flight;
 mod pool;
 mod primary;
@@ -53,8 +54,7 @@ fn serve<M: Module>(sandbox: &Sandbox<M>, listener: Option<OwnedFd>) -> Result<i
     }
     let listener = listener.ok_or("a secondary was started without its receiver socket")?;
     let unwatched = |error: io::Error| format!("callers cannot be watched: {error}");
-    let workers = usize::try_from(sandbox.launch.concurrency).unwrap_or(usize::MAX);
-    let table = WorkerTable::new(workers.max(1)).map_err(unwatched)?;
+    let table = WorkerTable::of(&sandbox.launch).map_err(unwatched)?;
     let secondary = Secondary::new(sandbox, &table, listener, signals).map_err(unwatched)?;
     Ok(secondary.run())
 }

@@ -25,6 +25,7 @@ use self::process::WorkerProcess;
 
 pub use self::process::WorkerReport;
 
+mod added;
 mod process;
 mod readers;
 mod suspension;
@@ -43,6 +44,15 @@ const DOUBLINGS_MAX: u32 = 16;
 /// its own slot and the common page of the worker table. A fork that the kernel refuses is tried again later.
 pub type ForkWorker<'t> = Box<dyn Fn(WorkerSetup<'_>) -> io::Result<(Pid, OwnedFd)> + 't>;
 
+/// A worker that the kernel did not fork.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct NotForked {
+    /// The function goes on without it.
+    pub is_added: bool,
+    pub source: io::Error,
+}
+
 /// The place of a worker.
 #[derive(Debug)]
 struct PoolEntry<'t> {
@@ -60,8 +70,10 @@ impl PoolEntry<'_> {
 /// All workers of one sandbox.
 pub struct WorkerPool<'t> {
     fork: ForkWorker<'t>,
-    /// One for each slot of the table.
+    /// Those of the first slots of the table: as many as there were workers at a time.
     entries: Vec<PoolEntry<'t>>,
+    /// Workers that the function always has; further ones are [`added`].
+    least: usize,
     /// The table that all workers share.
     pub table: &'t WorkerTable,
     wakeup: Rc<Wakeup>,
@@ -72,27 +84,28 @@ pub struct WorkerPool<'t> {
 }
 
 impl<'t> WorkerPool<'t> {
-    /// A worker for each slot of the table, to be forked by [`Self::fork_due`].
+    /// `least` workers, to be forked by [`Self::fork_due`].
     ///
     /// # Errors
     /// When descriptors or memory run out.
-    pub fn new(fork: ForkWorker<'t>, table: &'t WorkerTable) -> io::Result<Self> {
-        let entries = table.slots().map(|_| PoolEntry { worker: None, fork_at: Some(0) }).collect();
+    pub fn new(fork: ForkWorker<'t>, table: &'t WorkerTable, least: usize) -> io::Result<Self> {
+        let first = table.slots().take(least);
+        let entries = first.map(|_| PoolEntry { worker: None, fork_at: Some(0) }).collect();
         let (wakeup, watch) = (Rc::new(Wakeup::new()?), Watch::new()?);
         let buffer = PageBuffer::new(FRAME_MAX);
-        Ok(Self { fork, entries, table, wakeup, watch, buffer, early_deaths: 0 })
+        Ok(Self { fork, entries, least, table, wakeup, watch, buffer, early_deaths: 0 })
     }
 
     /// Forks the workers that are due. Readers get `connections`.
     ///
     /// # Errors
-    /// The first refusal of the kernel; the worker is tried again after the backoff.
+    /// The first refusal of the kernel; the worker is tried again after the backoff, unless it was added.
     pub fn fork_due(
         &mut self,
         now: u64,
         connections: impl Fn() -> Vec<CallerConnection>,
-    ) -> io::Result<()> {
-        for (index, slot) in self.table.slots().enumerate() {
+    ) -> Result<(), NotForked> {
+        for (index, slot) in self.table.slots().take(self.entries.len()).enumerate() {
             let entry = &self.entries[index];
             if entry.worker.is_some() || entry.fork_at.is_none_or(|at| at > now) {
                 continue;
@@ -100,13 +113,19 @@ impl<'t> WorkerPool<'t> {
             let connections = if slot.is_reader() { connections() } else { Vec::new() };
             match self.fork_one(index, slot, connections) {
                 Ok(worker) => self.entries[index].worker = Some(worker),
-                Err(error) => {
-                    self.entries[index].fork_at = Some(self.back_off(now));
-                    return Err(error);
+                Err(source) => {
+                    let is_added = self.is_added(index);
+                    self.entries[index].fork_at = (!is_added).then(|| self.back_off(now));
+                    return Err(NotForked { is_added, source });
                 }
             }
         }
         Ok(())
+    }
+
+    /// True for a worker that the function does not always have.
+    const fn is_added(&self, index: usize) -> bool {
+        index >= self.least
     }
 
     /// When to fork a worker instead of one that served nothing.
@@ -196,9 +215,9 @@ impl<'t> WorkerPool<'t> {
         self.workers().filter(|worker| worker.slot.state().has_started()).count()
     }
 
-    /// The state of every slot. A vacant entry shows that of its last worker.
+    /// The state of every slot that has been used. A vacant entry shows that of its last worker.
     pub fn states(&self) -> impl Iterator<Item = SlotState> {
-        self.table.slots().map(|slot| slot.state())
+        self.table.slots().take(self.entries.len()).map(|slot| slot.state())
     }
 
     /// The workers, those that are busy, and the bytes of all their pools, as they say.
@@ -283,7 +302,9 @@ impl<'t> WorkerPool<'t> {
             self.early_deaths = 0;
         }
         let fork_at = if state.has_run() { now } else { self.back_off(now) };
-        let activity = self.take(index, Some(fork_at))?.activity();
+        // An added worker has no successor: if requests wait, another one is added.
+        let fork_at = (!self.is_added(index)).then_some(fork_at);
+        let activity = self.take(index, fork_at)?.activity();
         Some(LostWorker { state, activity })
     }
 

@@ -105,7 +105,8 @@ fn live<M: Module>(
 ) -> i32 {
     match set_up(sandbox, parent, &socket, setup.as_mut()) {
         Ok(broker) => {
-            let worker = Worker::new(sandbox, broker, socket);
+            let number = setup.as_ref().map_or(0, |setup| setup.slot.index());
+            let worker = Worker::new(sandbox, number, broker, socket);
             match setup {
                 None => primary::run(worker),
                 Some(setup) => secondary::run(worker, setup),
@@ -152,14 +153,15 @@ fn set_up<M: Module>(
 }
 
 impl<'a, M: Module> Worker<'a, M> {
-    fn new(sandbox: &'a Sandbox<M>, broker: OwnedFd, init: OwnedFd) -> Self {
+    fn new(sandbox: &'a Sandbox<M>, number: u64, broker: OwnedFd, init: OwnedFd) -> Self {
         let launch = &sandbox.launch;
+        let pool_max = launch.pool_of(number);
         let settings = Settings {
             caller: launch.identity.function.clone(),
             max_payload: launch.max_payload,
             timeout_ms: launch.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS),
         };
-        let pool = (launch.pool_max > 0).then(|| SegmentPool::new(launch.pool_max));
+        let pool = (pool_max > 0).then(|| SegmentPool::new(pool_max));
         let spans = SpanRecorder::default();
         let mut dispatcher = Dispatcher::new(settings, BrokerClient::new(broker))
             .lending(pool.clone())

@@ -43,6 +43,7 @@
 //! slots. A worker writes its slot and *then* reads these words. One of the two sees the other.
 
 use cwasi_sys::shared::SharedPages;
+use cwasi_wire::control::FunctionLaunch;
 
 pub use self::leader::{ReaderRole, WorkerControl};
 pub use self::phase::{Phase, SlotState};
@@ -90,6 +91,7 @@ pub struct WorkerTable {
     /// The shared pages, for forked workers.
     pub pages: SharedPages,
     slots: usize,
+    readers: usize,
 }
 
 impl WorkerTable {
@@ -98,13 +100,24 @@ impl WorkerTable {
     /// # Errors
     /// When memory or mappings run out.
     pub fn new(slots: usize) -> std::io::Result<Self> {
-        Ok(Self { pages: SharedPages::new(slots)?, slots })
+        Ok(Self { pages: SharedPages::new(slots)?, slots, readers: slots.min(READERS_MAX) })
+    }
+
+    /// The table of a function: a slot for each worker that it may have. Those that it gets while requests wait read
+    /// from no connection, since init has read these requests.
+    ///
+    /// # Errors
+    /// When memory or mappings run out.
+    pub fn of(launch: &FunctionLaunch) -> std::io::Result<Self> {
+        let least = usize::try_from(launch.concurrency).unwrap_or(usize::MAX).max(1);
+        let most = usize::try_from(launch.workers_max).unwrap_or(usize::MAX).max(least);
+        Ok(Self { readers: least.min(READERS_MAX), ..Self::new(most)? })
     }
 
     /// How many workers read from connections: those of the first slots.
     #[must_use]
-    pub fn readers(&self) -> usize {
-        self.slots.min(READERS_MAX)
+    pub const fn readers(&self) -> usize {
+        self.readers
     }
 
     /// Every worker's slot, in order of their numbers.

@@ -44,6 +44,12 @@ impl<'a, W: Word> WorkerSlot<'a, W> {
         Self { inits, common, own, number: index as u64 + 1, readers: readers as u64 }
     }
 
+    /// The worker's place in the table.
+    #[must_use]
+    pub const fn index(&self) -> u64 {
+        self.number - 1
+    }
+
     /// True when its worker may read from connections; false when it gets work from init only.
     #[must_use]
     pub const fn is_reader(&self) -> bool {

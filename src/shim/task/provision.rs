@@ -59,6 +59,7 @@ impl Provisioner {
                 compiler,
                 engine: node.engine,
                 trust_groups: node.trust_groups.clone(),
+                workers_max: node.workers_max,
                 triggers: TriggerPolicy::of(node),
                 sample: node.traces.sample,
             }),

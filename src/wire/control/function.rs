@@ -48,6 +48,10 @@ pub struct FunctionLaunch {
     pub files: Option<Files>,
     /// Worker processes; 1 for primaries.
     pub concurrency: u32,
+    /// Most worker processes while requests wait; not above `concurrency` when their number is fixed.
+    pub workers_max: u32,
+    /// Thousandths of a processor that its container may use; `None` = no limit.
+    pub cpu_milli: Option<u64>,
     /// Most requests that wait for a worker before callers get `Overloaded`.
     pub queue: u32,
     /// Longest invocation in milliseconds; `None` = until the caller's deadline (primaries: no limit).
@@ -83,6 +87,14 @@ impl FunctionLaunch {
     #[must_use]
     pub fn memory_bound(&self) -> Option<u64> {
         [self.memory_max, self.container_memory].into_iter().flatten().min()
+    }
+
+    /// Most bytes that a worker keeps for leased segments. Those that come while requests wait share what one of the
+    /// others has.
+    #[must_use]
+    pub fn pool_of(&self, worker: u64) -> u64 {
+        let is_added = worker >= u64::from(self.concurrency);
+        if is_added { self.pool_max / u64::from(self.workers_max.max(1)) } else { self.pool_max }
     }
 }
 

@@ -29,7 +29,7 @@ pub const SCALE: &[Field] = &[
         "calls",
         Number(1, 1_000_000),
         Kubernetes("ScaledObject, target of the metric `calls`"),
-        "calls and messages that a pod has on average, if `min` is 0; as many as its workers (`concurrency`)",
+        "calls and messages that a pod has on average, if `min` is 0; `concurrency`, or 1",
     ),
     Field::new(
         "cooldown",

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use cwasi_config::FunctionSpec;
 use cwasi_coordinator::registry::{Record, Registry};
 use cwasi_coordinator::selection::{EmbeddingState, Facts, Remote, Selection, callee_of, select};
 use cwasi_host::caller::CALLER_NAME;
@@ -127,12 +128,18 @@ impl Explain {
             Inside::No | Inside::Untrusted(_) => None,
         };
         let of_file = planned.as_ref().filter(|_| caller.identity.same_scope(&callee));
+        let workers_max = node.config.workers_max;
         let of_callee = match of_file.and_then(|(_, workflow)| workflow.function(&callee.function))
         {
-            Some(function) => Activation::of_function(function)?,
-            None => Activation::of_triggers(local.first().map_or(&[], |record| &record.triggers)),
+            Some(function) => {
+                let pairs = function.annotations.iter().map(|(key, value)| (&**key, &**value));
+                let spec = FunctionSpec::parse(pairs)?;
+                Activation::of_function(function)?.with_workers(&spec, workers_max)
+            }
+            None => local.first().map_or_else(Activation::default, Activation::of_instance),
         };
-        let activations = [&caller.activation, &of_callee];
+        let of_caller = caller.activation.clone().with_workers(&caller.spec, workers_max);
+        let activations = [&of_caller, &of_callee];
         print(&facts, &paths, (&caller.container, activations), code, global.json)
     }
 

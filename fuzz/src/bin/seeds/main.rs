@@ -49,6 +49,7 @@ fn files(corpus: &Corpus) -> Outcomes<()> {
         http_port: None,
         timeout_ms: None,
         triggers: Vec::new(),
+        workers: None,
         link: String::new(),
     };
     let container = ContainerRecord {

@@ -8,26 +8,28 @@ impl WorkerPool<'_> {
     /// Ends the workers that are free, for as long as the function is idle. Each is assigned a turn first, so that it
     /// begins no request before it ends. Returns the answers that they left to init.
     pub fn suspend(&mut self) -> Vec<(Undelivered, Payload)> {
-        let mut undelivered = Vec::new();
-        for index in 0..self.entries.len() {
-            let worker = self.entries[index].worker.as_ref();
-            let free = worker.filter(|worker| worker.can_begin());
-            if free.is_none_or(|worker| worker.slot.assign().is_none()) {
-                continue;
-            }
-            undelivered.extend(self.read(index).undelivered);
-            if let Some(worker) = self.take(index, None) {
-                worker.kill();
-                worker.slot.reset();
-            }
-        }
-        undelivered
+        (0..self.entries.len()).filter_map(|index| self.suspend_one(index)).flatten().collect()
     }
 
-    /// Lets as many suspended workers be forked as requests wait, less those that are starting.
+    /// Ends a worker if it is free, as [`Self::suspend`] does; `None` if it is not.
+    pub(super) fn suspend_one(&mut self, index: usize) -> Option<Vec<(Undelivered, Payload)>> {
+        let worker = self.entries[index].worker.as_ref()?;
+        if !worker.can_begin() {
+            return None;
+        }
+        worker.slot.assign()?;
+        let undelivered = self.read(index).undelivered;
+        if let Some(worker) = self.take(index, None) {
+            worker.kill();
+            worker.slot.reset();
+        }
+        Some(undelivered)
+    }
+
+    /// Lets as many suspended workers be forked as requests wait, less those that are starting. None is added.
     pub fn resume(&mut self, waiting: usize) {
-        let wanted = waiting.saturating_sub(self.entries.len() - self.started() - self.suspended());
-        let suspended = self.entries.iter_mut().filter(|entry| entry.is_suspended());
+        let wanted = waiting.saturating_sub(self.starting());
+        let suspended = self.entries[..self.least].iter_mut().filter(|it| it.is_suspended());
         suspended.take(wanted).for_each(|entry| entry.fork_at = Some(0));
     }
 
@@ -37,7 +39,13 @@ impl WorkerPool<'_> {
         self.workers().count() - self.started() + self.suspended()
     }
 
-    fn suspended(&self) -> usize {
+    /// How many workers are starting, or are about to be forked.
+    #[must_use]
+    pub fn starting(&self) -> usize {
+        self.entries.len() - self.started() - self.suspended()
+    }
+
+    pub(super) fn suspended(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_suspended()).count()
     }
 

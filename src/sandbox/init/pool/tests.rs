@@ -23,6 +23,10 @@ struct Sockets(RefCell<Vec<OwnedFd>>);
 
 impl Sockets {
     fn pool<'t>(&'t self, table: &'t WorkerTable) -> WorkerPool<'t> {
+        self.pool_of(table, table.slots().count())
+    }
+
+    fn pool_of<'t>(&'t self, table: &'t WorkerTable, least: usize) -> WorkerPool<'t> {
         let fork = move |_setup: WorkerSetup<'_>| {
             let (ours, theirs) = seqpacket::pair().unwrap();
             self.0.borrow_mut().push(theirs);
@@ -30,7 +34,7 @@ impl Sockets {
             // Above every real pid, so that a kill hits no process.
             Ok((Pid::from_raw((1 << 30) + number), ours))
         };
-        WorkerPool::new(Box::new(fork), table).unwrap()
+        WorkerPool::new(Box::new(fork), table, least).unwrap()
     }
 
     fn say(&self, number: usize, message: &WorkerMessage) {
@@ -259,8 +263,8 @@ fn a_worker_that_cannot_be_watched_ends_before_the_next_one_gets_its_slot() {
         // epoll takes no file.
         Ok((pid, File::open("/dev/null")?.into()))
     };
-    let mut pool = WorkerPool::new(Box::new(fork), &table).unwrap();
-    assert_eq!(pool.fork_due(0, Vec::new).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    let mut pool = WorkerPool::new(Box::new(fork), &table, 1).unwrap();
+    assert_eq!(pool.fork_due(0, Vec::new).unwrap_err().source.raw_os_error(), Some(libc::EPERM));
     let mut child = child.take().unwrap();
     let left = child.try_wait();
     let _gone = child.kill();
@@ -403,4 +407,31 @@ fn free_workers_are_suspended_and_resumed_by_need() {
         pool.fork_due(0, Vec::new).unwrap();
         assert_eq!(sockets.0.borrow().len(), workers, "{waiting} wait");
     }
+}
+
+#[test]
+fn workers_are_added_and_ended_by_need() {
+    let table = WorkerTable::new(4).unwrap();
+    let sockets = Sockets::default();
+    let mut pool = sockets.pool_of(&table, 1);
+    pool.fork_due(0, Vec::new).unwrap();
+    ready(&pool, &sockets, 0);
+    assert!(pool.complete());
+    assert_eq!(
+        (pool.present(), pool.states().count()),
+        (1, 1),
+        "other slots' pages are not touched"
+    );
+    pool.add(2);
+    assert_eq!((pool.present(), pool.starting()), (3, 2));
+    pool.fork_due(0, Vec::new).unwrap();
+    (1..3).for_each(|number| ready(&pool, &sockets, number));
+    pool.add(9);
+    assert_eq!(pool.present(), 4, "the table has no more slots");
+    // The first one stays, and one that is busy or has not started.
+    let _busy = table.slot(2).unwrap().assign().unwrap();
+    assert!(pool.end_added(9).is_empty());
+    assert_eq!((pool.present(), pool.starting()), (3, 1));
+    pool.add(1);
+    assert_eq!((pool.present(), pool.states().count()), (4, 4), "in the place that is vacant");
 }

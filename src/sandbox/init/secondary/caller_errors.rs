@@ -63,10 +63,11 @@ impl<'a> CallerErrors<'a> {
 
     /// The queue, with these bounds, is full.
     pub fn overloaded(self, full: QueueFull, bounds: Load) -> CallError {
-        let FunctionLaunch { concurrency, queue, .. } = self.launch;
+        let FunctionLaunch { concurrency, workers_max, queue, .. } = self.launch;
+        let workers = *concurrency.max(workers_max);
         let function = self.function();
         let bound = match full {
-            QueueFull::Items => Overload::Queue { function, workers: *concurrency, queue: *queue },
+            QueueFull::Items => Overload::Queue { function, workers, queue: *queue },
             QueueFull::Usage => {
                 let Load { bytes, descriptors, .. } = bounds;
                 Overload::Load { function, bytes, descriptors }

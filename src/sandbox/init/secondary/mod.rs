@@ -2,11 +2,13 @@
 //!
 //! - [`scheduler`]: requests and workers; [`watchdog`]: when init reads requests itself.
 //! - [`callers`]: connections and waiting answers; [`fan_in`]: calls that wait for the other parts of their group.
+//! - [`elastic`]: workers that come and go.
 //! - [`events`]: waits for workers, connections and signals; [`idle`]: when the function is idle.
 //! - [`caller_errors`]: the errors with which init answers callers; [`report`]: reports for the shim's metrics.
 
 mod caller_errors;
 mod callers;
+mod elastic;
 mod events;
 mod fan_in;
 mod idle;
@@ -162,9 +164,11 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn fork_workers(&mut self, now: u64) -> ControlFlow<i32> {
         if let Err(error) = self.scheduler.fork_workers(now) {
             if !self.announced {
-                return ControlFlow::Break(self.sandbox.start_failed(&self.cannot_fork(&error)));
+                let why = self.cannot_fork(&error.source);
+                return ControlFlow::Break(self.sandbox.start_failed(&why));
             }
-            self.errors.log(&format!("a worker cannot be forked: {error}"));
+            let without = if error.is_added { "; the function goes on without it" } else { "" };
+            self.errors.log(&format!("a worker cannot be forked: {error}{without}"));
         }
         ControlFlow::Continue(())
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::init::in_flight::{LostWorker, WorkerActivity};
-use crate::init::pool::{ForkWorker, WorkerPool};
+use crate::init::pool::{ForkWorker, NotForked, WorkerPool};
 use crate::init::queue::{self, Queue};
 use crate::init::signals::Ending;
 use crate::request_limits;
@@ -22,6 +22,7 @@ use cwasi_wire::control::{FunctionLaunch, FunctionReport};
 
 use super::caller_errors::{CallerErrors, not_handed};
 use super::callers::Callers;
+use super::elastic::{self, Elastic};
 use super::events::{PollSet, Source};
 use super::fan_in::{Groups, descriptors_max};
 use super::idle::IdleTimer;
@@ -38,6 +39,8 @@ pub(super) struct Scheduler<'a> {
     pub pool: WorkerPool<'a>,
     /// Starts at the announcement.
     pub idle: IdleTimer,
+    /// `None` for functions with a fixed number of workers.
+    elastic: Option<Elastic<'a>>,
     launch: &'a FunctionLaunch,
     errors: CallerErrors<'a>,
     /// Parts that wait for others; only with `cwasi.fan-in`.
@@ -69,8 +72,9 @@ impl<'a> Scheduler<'a> {
         let limits = SendLimits::within(memory, descriptors);
         Ok(Self {
             callers: Callers::new(listener, launch.max_payload, limits, errors)?,
-            pool: WorkerPool::new(fork, table)?,
+            pool: WorkerPool::new(fork, table, elastic::least(launch))?,
             idle: IdleTimer::of(launch),
+            elastic: Elastic::of(launch),
             launch,
             errors,
             groups: Groups::of(launch),
@@ -85,10 +89,15 @@ impl<'a> Scheduler<'a> {
     /// Forks the workers that are due.
     ///
     /// # Errors
-    /// The first refusal of the kernel; the worker is tried again later.
-    pub fn fork_workers(&mut self, now: u64) -> io::Result<()> {
+    /// The first refusal of the kernel; a worker that the function always has is tried again later.
+    pub fn fork_workers(&mut self, now: u64) -> Result<(), NotForked> {
         let receiver = &self.callers.receiver;
-        self.pool.fork_due(now, || receiver.shared_connections().collect())
+        let forked = self.pool.fork_due(now, || receiver.shared_connections().collect());
+        if let (Err(NotForked { is_added: true, .. }), Some(elastic)) = (&forked, &mut self.elastic)
+        {
+            elastic.hold(now);
+        }
+        forked
     }
 
     /// Adds what to wait for besides the workers. Returns when there is something to do without an event. Init sleeps
@@ -106,7 +115,8 @@ impl<'a> Scheduler<'a> {
         }
         let groups = self.groups.as_ref().and_then(Groups::next_deadline);
         let waiting = [self.queue.next_deadline(), groups, self.callers.next_wakeup(now)];
-        let own = [self.idle_at(), check].map(|at| at.map(Deadline::at_ns));
+        let surplus = self.elastic.as_ref().and_then(|elastic| elastic.surplus_at(&self.pool));
+        let own = [self.idle_at(), check, surplus].map(|at| at.map(Deadline::at_ns));
         waiting.into_iter().chain(own).chain([self.pool.next_wakeup()]).flatten().min()
     }
 
@@ -123,6 +133,7 @@ impl<'a> Scheduler<'a> {
         self.expire();
         self.assign();
         self.suspend_or_resume();
+        self.grow_or_shrink();
         self.update_direct_reads();
     }
 
@@ -150,6 +161,9 @@ impl<'a> Scheduler<'a> {
 
     /// Answers for a worker that ended.
     pub fn worker_lost(&mut self, lost: LostWorker, ending: Ending) {
+        if let Some(elastic) = self.elastic.as_mut().filter(|_| !lost.state.has_run()) {
+            elastic.hold(monotonic_ns());
+        }
         let error = self.errors.worker_lost(&lost, ending, self.closed);
         self.fail(lost.activity, &error);
     }
@@ -305,8 +319,12 @@ impl<'a> Scheduler<'a> {
     /// Workers for which requests may wait beyond the queue's limit: free ones, those that will be free without running
     /// another guest first, and those that are forked when requests wait for them.
     fn free_workers(&self) -> usize {
-        let suspended = if self.idle.is_enabled() { self.pool.absent() } else { 0 };
-        suspended + self.pool.free_soon()
+        let absent = match &self.elastic {
+            Some(elastic) => elastic.addable(&self.pool),
+            None if self.idle.is_enabled() => self.pool.absent(),
+            None => 0,
+        };
+        absent + self.pool.free_soon()
     }
 
     /// Assigns queued requests to free workers.
@@ -354,6 +372,14 @@ impl<'a> Scheduler<'a> {
             self.callers.enqueue(undelivered);
         }
         self.pool.resume(self.queue.len());
+    }
+
+    /// Adds workers that requests need, and ends those that none needed for some time.
+    fn grow_or_shrink(&mut self) {
+        if let Some(elastic) = self.elastic.as_mut().filter(|_| !self.closed) {
+            let undelivered = elastic.update(&mut self.pool, self.queue.len());
+            self.callers.enqueue(undelivered);
+        }
     }
 
     /// True while init reads the shared connections.
