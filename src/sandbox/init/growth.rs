@@ -1,26 +1,33 @@
 //! How many workers a function without `cwasi.concurrency` has: one, more while requests wait and its workers leave
 //! processors unused, fewer when that is over. Runs in sandbox init. Pure: the caller has the clock and the samples.
 //!
-//! While requests wait, init measures for [`WINDOW_NS`] how long each worker runs. A worker that ran less than an
-//! eighth of that time *sleeps*: it waits for a disk, a clock or another function. If fewer workers are awake than there
-//! are processors, the function gets more: twice as many when most of them sleep, or else one for each processor that
-//! is left. So workers that compute are never more than the processors, and those that wait reach the bound in some
-//! windows. A worker that waits for its turn at a processor counts as awake, as long as it gets an eighth of one.
+//! While requests wait, init measures how long each worker runs or waits for a processor ([`window`]); the rest of the
+//! time it *sleeps*: it waits for a disk, a clock, another function or its next request. Workers are added as long as
+//! all of them together want less than the processors, in two measurements: as many as would want all of these if they
+//! are like the present ones, at most twice as many. So workers that compute are hardly more than the processors,
+//! whatever else runs on these, and those that sleep reach the bound in some measurements.
+//!
+//! Workers end when they were not needed for [`IDLE_NS`], or when together they want more than twice the processors for
+//! [`CROWDED_NS`]: they slept before, and compute now.
 //!
 //! A request that is accepted beyond the queue's bound, because a worker can be forked for it, gets one at once.
 
 use std::collections::BTreeMap;
 
-/// How long workers are measured before a decision, in nanoseconds: several slices of a busy processor's scheduler.
-const WINDOW_NS: u64 = 16_000_000;
-/// A measurement that has lasted longer is no measurement: init slept meanwhile.
-const STALE_NS: u64 = 10 * WINDOW_NS;
-/// A worker is awake when it runs this part of the time.
-const AWAKE_SHARE: u64 = 8;
-/// Requests wait when they did for this part of a measurement.
-const WAITING_SHARE: u64 = 4;
+use cwasi_sys::process_usage::ProcessorUse;
+
+use self::window::{Measured, Windows};
+
+#[cfg(test)]
+mod tests;
+mod window;
+
 /// Time after which the workers that were not needed in it end, in nanoseconds.
 const IDLE_NS: u64 = 10_000_000_000;
+/// Measured time in which workers that want too many processors are found, in nanoseconds.
+const CROWDED_NS: u64 = 1_000_000_000;
+/// How often workers may want the processors.
+const CROWDED: u64 = 2;
 /// How long no worker is added after one could not be forked or started, in nanoseconds.
 const HOLD_NS: u64 = 5_000_000_000;
 /// The part of the container's memory limit that workers may reach, as a fraction.
@@ -36,17 +43,11 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// How many workers can run at a time.
-    fn usable(self) -> usize {
-        let quota = self.quota_milli.map(|milli| milli.div_ceil(1000));
-        let quota = quota.map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
-        self.count.min(quota).max(1)
-    }
-
-    /// The processor time above which a worker counts as awake.
-    fn awake_ns(self, took: u64) -> u64 {
-        let milli = self.quota_milli.unwrap_or(1000).clamp(1, 1000);
-        took.saturating_mul(milli) / 1000 / AWAKE_SHARE
+    /// Their time in `took` nanoseconds.
+    fn time(self, took: u64) -> u64 {
+        let all = took.saturating_mul(u64::try_from(self.count.max(1)).unwrap_or(u64::MAX));
+        let quota = self.quota_milli.map(|milli| took.saturating_mul(milli) / 1000);
+        quota.map_or(all, |quota| all.min(quota)).max(1)
     }
 }
 
@@ -70,37 +71,12 @@ impl MemoryUse {
 /// The function at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Requests that wait, less those that workers which are starting will take.
+    /// Requests that wait, less those that workers which are free or starting will take.
     pub waiting: usize,
     /// Workers, those that are starting included.
     pub workers: usize,
     /// Of these, those with a request.
     pub busy: usize,
-}
-
-/// A measurement that has begun.
-#[derive(Debug)]
-struct Window {
-    began: u64,
-    /// Processor time of each worker then, by process number.
-    used: BTreeMap<i32, u64>,
-    /// The last look at it, and whether requests waited then.
-    seen: (u64, bool),
-    /// How long requests have waited since it began.
-    waited_ns: u64,
-}
-
-impl Window {
-    const fn new(now: u64, used: BTreeMap<i32, u64>) -> Self {
-        Self { began: now, used, seen: (now, true), waited_ns: 0 }
-    }
-
-    const fn look(&mut self, now: u64, waits: bool) {
-        let (last, waited) = std::mem::replace(&mut self.seen, (now, waits));
-        if waited {
-            self.waited_ns = self.waited_ns.saturating_add(now.saturating_sub(last));
-        }
-    }
 }
 
 /// Decides how many workers a function has.
@@ -110,7 +86,11 @@ pub struct Growth {
     most: usize,
     /// Requests that may wait without a worker of their own.
     queue: usize,
-    window: Option<Window>,
+    windows: Windows,
+    /// Workers that the last measurement asked for.
+    wanted: usize,
+    /// What the workers wanted of the processors, of how much, and in which time.
+    crowd: Measured,
     /// No worker is added before this.
     held_until: u64,
     /// Most workers that had a request since `peak_since`.
@@ -121,8 +101,18 @@ pub struct Growth {
 impl Growth {
     /// From `least` to `most` workers; `queue` requests may wait.
     #[must_use]
-    pub const fn new(least: usize, most: usize, queue: usize) -> Self {
-        Self { least, most, queue, window: None, held_until: 0, peak: 0, peak_since: 0 }
+    pub fn new(least: usize, most: usize, queue: usize) -> Self {
+        Self {
+            least,
+            most,
+            queue,
+            windows: Windows::default(),
+            wanted: 0,
+            crowd: Measured::default(),
+            held_until: 0,
+            peak: 0,
+            peak_since: 0,
+        }
     }
 
     /// Workers that can be added at `now`: requests may wait for them beyond the queue's bound.
@@ -132,28 +122,24 @@ impl Growth {
     }
 
     /// A worker could not be forked or started: none is added for a while.
-    pub fn hold(&mut self, now: u64) {
+    pub const fn hold(&mut self, now: u64) {
         self.held_until = now.saturating_add(HOLD_NS);
-        self.window = None;
     }
 
-    /// How many workers to add. `used`: processor time of each worker by process number; `memory`: `None` without a
+    /// How many workers to add. `used`: what each worker has used, by process number; `memory`: `None` without a
     /// limit.
     pub fn more(
         &mut self,
         now: u64,
         load: Load,
         processors: impl FnOnce() -> Processors,
-        used: impl FnOnce() -> BTreeMap<i32, u64>,
+        used: impl FnOnce() -> BTreeMap<i32, ProcessorUse>,
         memory: impl FnOnce() -> Option<MemoryUse>,
     ) -> usize {
-        let room = self.room(now, load.workers);
-        if room == 0 {
-            self.window = None;
-            return 0;
-        }
+        let measured = self.windows.look(now, load.waiting > 0, processors, used);
+        let asked_for = measured.map_or(0, |measured| self.note(measured, load.waiting));
         let beyond = load.waiting.saturating_sub(self.queue);
-        let wanted = beyond.max(self.measured(now, load, processors, used)).min(room);
+        let wanted = beyond.max(asked_for).min(self.room(now, load.workers));
         if wanted == 0 {
             return 0;
         }
@@ -165,55 +151,45 @@ impl Growth {
         if load.workers <= self.least {
             (self.peak, self.peak_since) = (load.busy, now);
         }
+        if added > 0 {
+            self.windows.hurry();
+            self.crowd = Measured::default();
+        }
         added
     }
 
-    /// How many workers a measurement that has ended asks for.
-    fn measured(
-        &mut self,
-        now: u64,
-        load: Load,
-        processors: impl FnOnce() -> Processors,
-        used: impl FnOnce() -> BTreeMap<i32, u64>,
-    ) -> usize {
-        let waits = load.waiting > 0;
-        let fresh = |window: &&mut Window| now.saturating_sub(window.began) < STALE_NS;
-        let Some(window) = self.window.as_mut().filter(fresh) else {
-            self.window = waits.then(|| Window::new(now, used()));
-            return 0;
-        };
-        window.look(now, waits);
-        let took = now.saturating_sub(window.began);
-        if took < WINDOW_NS {
-            return 0;
-        }
-        let waited = window.waited_ns.saturating_mul(WAITING_SHARE) >= took;
-        let (now_used, before) = (used(), std::mem::take(&mut window.used));
-        let processors = processors();
-        let enough = processors.awake_ns(took);
-        let is_awake = |(pid, used): &(&i32, &u64)| {
-            used.saturating_sub(before.get(pid).copied().unwrap_or(0)) >= enough
-        };
-        let awake = now_used.iter().filter(is_awake).count();
-        let (workers, unused) = (load.workers, processors.usable().saturating_sub(awake));
-        self.window = waits.then(|| Window::new(now, now_used));
-        match unused {
-            _ if !waited || !waits => 0,
-            0 => 0,
-            _ if awake * 2 <= workers => workers.min(load.waiting),
-            unused => unused.min(load.waiting),
-        }
+    /// Notes a measurement. How many workers it and the one before ask for.
+    fn note(&mut self, measured: Measured, waiting: usize) -> usize {
+        self.crowd = self.crowd.and(measured);
+        let wanted = measured.more().min(waiting);
+        let before = std::mem::replace(&mut self.wanted, wanted);
+        if measured.is_first { 0 } else { before.min(wanted) }
     }
 
-    /// How many workers to end: those that had no request for some time.
+    /// How many workers to end: those that had no request for some time, or that compete for the processors.
     pub fn surplus(&mut self, now: u64, load: Load) -> usize {
         self.peak = self.peak.max(load.busy);
+        let crowded = self.crowded(load.workers);
         if self.check_at(load.workers).is_none_or(|at| now < at) {
-            return 0;
+            return crowded;
         }
         let needed = std::mem::replace(&mut self.peak, load.busy).max(self.least);
         self.peak_since = now;
-        load.workers.saturating_sub(needed)
+        load.workers.saturating_sub(needed).max(crowded)
+    }
+
+    /// How many of the workers compete for the processors, after the time in which that is found.
+    fn crowded(&mut self, workers: usize) -> usize {
+        if self.crowd.took < CROWDED_NS {
+            return 0;
+        }
+        let Measured { asked, time, .. } = std::mem::take(&mut self.crowd);
+        let bearable = time.saturating_mul(CROWDED);
+        if asked <= bearable {
+            return 0;
+        }
+        let kept = (workers as u64).saturating_mul(bearable).div_ceil(asked);
+        workers.saturating_sub(usize::try_from(kept).unwrap_or(usize::MAX).max(self.least))
     }
 
     /// When to ask for the [`Self::surplus`] again; `None` when there is none.
@@ -222,6 +198,3 @@ impl Growth {
         (workers > self.least).then(|| self.peak_since.saturating_add(IDLE_NS))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cwasi_modes::Payload;
-use cwasi_sys::process_usage::{cpu_ns, peak_memory};
+use cwasi_sys::process_usage::{ProcessorUse, peak_memory, processor_use};
 use cwasi_wire::envelope::Undelivered;
 
 use super::{PoolEntry, WorkerPool};
@@ -14,6 +14,12 @@ impl WorkerPool<'_> {
     #[must_use]
     pub fn present(&self) -> usize {
         self.entries.len() - self.suspended()
+    }
+
+    /// Workers that can begin a request.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.workers().filter(|worker| worker.can_begin()).count()
     }
 
     /// Workers that have a request.
@@ -39,11 +45,11 @@ impl WorkerPool<'_> {
         ended.take(surplus).flatten().collect()
     }
 
-    /// Processor time of each worker, in nanoseconds, by process number.
+    /// What each worker has used of the processors, by process number.
     #[must_use]
-    pub fn processor_times(&self) -> BTreeMap<i32, u64> {
+    pub fn processor_use(&self) -> BTreeMap<i32, ProcessorUse> {
         let workers = self.workers();
-        workers.filter_map(|it| Some((it.pid.as_raw(), cpu_ns(it.pid)?))).collect()
+        workers.filter_map(|it| Some((it.pid.as_raw(), processor_use(it.pid)?))).collect()
     }
 
     /// The most memory, in bytes, that a worker has had; `None` where the kernel does not say.

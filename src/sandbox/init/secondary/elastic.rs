@@ -18,6 +18,8 @@ pub(super) fn least(launch: &FunctionLaunch) -> usize {
 pub(super) struct Elastic<'a> {
     launch: &'a FunctionLaunch,
     growth: Growth,
+    /// Workers to end when they are free.
+    surplus: usize,
 }
 
 impl<'a> Elastic<'a> {
@@ -26,7 +28,7 @@ impl<'a> Elastic<'a> {
         let [most, queue] = [launch.workers_max, launch.queue]
             .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let least = least(launch);
-        (most > least).then(|| Self { launch, growth: Growth::new(least, most, queue) })
+        (most > least).then(|| Self { launch, growth: Growth::new(least, most, queue), surplus: 0 })
     }
 
     /// A worker could not be forked, or ended before it served anything: none is added for a while.
@@ -54,7 +56,7 @@ impl<'a> Elastic<'a> {
         queued: usize,
     ) -> Vec<(Undelivered, Payload)> {
         let (now, launch) = (monotonic_ns(), self.launch);
-        let waiting = queued.saturating_sub(pool.starting());
+        let waiting = queued.saturating_sub(pool.starting() + pool.free());
         let load = Load { waiting, workers: pool.present(), busy: pool.busy() };
         let processors = || {
             // Where the kernel names none, there is one.
@@ -68,11 +70,19 @@ impl<'a> Elastic<'a> {
             let each = launch.memory_max.map_or(measured, |max| max.max(measured));
             Some(MemoryUse { limit, each })
         };
-        let more = self.growth.more(now, load, processors, || pool.processor_times(), memory);
+        let more = self.growth.more(now, load, processors, || pool.processor_use(), memory);
         pool.add(more);
-        match self.growth.surplus(now, load) {
-            0 => Vec::new(),
-            surplus => pool.end_added(surplus),
+        let surplus = self.growth.surplus(now, load);
+        // A later decision counts instead of an earlier one.
+        if more > 0 || surplus > 0 {
+            self.surplus = surplus;
         }
+        if self.surplus == 0 {
+            return Vec::new();
+        }
+        let present = pool.present();
+        let undelivered = pool.end_added(self.surplus);
+        self.surplus -= present - pool.present();
+        undelivered
     }
 }

@@ -131,9 +131,9 @@ impl<'a> Scheduler<'a> {
         self.run_watchdog(woken);
         self.callers.flush(room);
         self.expire();
+        self.grow_or_shrink();
         self.assign();
         self.suspend_or_resume();
-        self.grow_or_shrink();
         self.update_direct_reads();
     }
 
