@@ -185,32 +185,6 @@ fn a_waiting_start_compiles_when_the_other_ends() {
 }
 
 #[test]
-fn compilers_of_all_shims_share_the_nodes_jobs() {
-    let fixture = Fixture::new("compile-jobs");
-    fixture.limits(&format!("{GENEROUS}\njobs = 1"));
-    let [one, other] = [SLOW, SLOW - 1].map(|functions| {
-        fixture.scene.import_module(&format!("jobs-{functions}"), &slow_module(functions))
-    });
-    let first = fixture.spawn("jobs-one", &one);
-    let compiler = fixture.wait_for_compiler();
-    let second = fixture.spawn("jobs-other", &other);
-    wait_for("the second to wait", || {
-        fixture
-            .log("jobs-other")
-            .contains("this node already runs its maximum of compilers (jobs = 1)")
-            .then_some(())
-    });
-    let pids: Vec<i32> = fixture.compilers().iter().map(|one| one.pid).collect();
-    assert_eq!(pids, [compiler.pid]);
-    drop(first);
-    wait_for("the second's compiler", || {
-        fixture.compilers().iter().any(|one| one.pid != compiler.pid).then_some(())
-    });
-    drop(second);
-    fixture.wait_for_no_leftovers();
-}
-
-#[test]
 fn the_first_start_reports_its_compilation() {
     let fixture = Fixture::new("compile-reported");
     fixture.limits("");

@@ -21,11 +21,6 @@ fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_1_6() {
 }
 
 #[test]
-fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_1_7() {
-    interrupt(ContainerdVersion::V1_7, Victim::Shim);
-}
-
-#[test]
 fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_2() {
     interrupt(ContainerdVersion::V2, Victim::Shim);
 }
@@ -33,11 +28,6 @@ fn a_shim_that_is_killed_in_a_start_leaves_nothing_on_2() {
 #[test]
 fn a_client_that_is_killed_in_a_start_leaves_nothing_on_1_6() {
     interrupt(ContainerdVersion::V1_6, Victim::Client);
-}
-
-#[test]
-fn a_client_that_is_killed_in_a_start_leaves_nothing_on_1_7() {
-    interrupt(ContainerdVersion::V1_7, Victim::Client);
 }
 
 #[test]

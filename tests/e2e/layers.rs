@@ -79,33 +79,6 @@ fn embedded(scene: &Scene, id: &str, image: &str) -> Outcome {
 }
 
 #[test]
-fn a_module_that_an_upper_layer_removed_is_not_embedded() {
-    let scene = Scene::new(SHIM, "layers-removed");
-    let module = server();
-    for (name, upper) in [
-        ("whiteout", vec![File("app/.wh.m.wasm", b"")]),
-        ("whiteout-of-folder", vec![File(".wh.app", b"")]),
-        ("opaque", vec![File("app/.wh..wh..opq", b""), File("app/other", b"x")]),
-        ("folder-to-file", vec![File("app", b"x")]),
-        ("folder-to-symlink", vec![Symlink("app", "etc")]),
-        ("file-to-symlink", vec![Symlink("app/m.wasm", "nothing")]),
-        ("file-to-folder", vec![File("app/m.wasm/x", b"")]),
-    ] {
-        let lower = [File("app/m.wasm", &module), File("etc/hosts", b"")];
-        let image = import(&scene, name, vec![gzip(&lower), gzip(&upper)]);
-        let alone = scene.run(scene.image(&image, &format!("{name}-alone")).args([MODULE]));
-        assert_ne!(alone.code, 0, "{name}: its container has no module");
-        let outcome = embedded(&scene, name, &image);
-        assert_ne!(outcome.code, 0, "{name}: {}", outcome.text());
-        assert!(
-            outcome.stderr.contains("it has no file /app/m.wasm"),
-            "{name}: {}",
-            outcome.stderr
-        );
-    }
-}
-
-#[test]
 fn the_module_that_the_container_would_start_is_embedded() {
     let scene = Scene::new(SHIM, "layers-replaced");
     let (module, old) = (server(), wat::parse_str(r#"(module (func (export "_start")))"#).unwrap());

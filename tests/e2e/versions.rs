@@ -137,11 +137,6 @@ fn embedding(version: ContainerdVersion) {
 }
 
 #[test]
-fn containerd_1_7_embeds_functions() {
-    embedding(ContainerdVersion::V1_7);
-}
-
-#[test]
 fn containerd_2_embeds_functions() {
     embedding(ContainerdVersion::V2);
 }

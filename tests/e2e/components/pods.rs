@@ -54,16 +54,6 @@ fn pod_of_components(version: ContainerdVersion) {
 }
 
 #[test]
-fn a_pod_of_components_on_containerd_1_6() {
-    pod_of_components(ContainerdVersion::V1_6);
-}
-
-#[test]
-fn a_pod_of_components_on_containerd_1_7() {
-    pod_of_components(ContainerdVersion::V1_7);
-}
-
-#[test]
 fn a_pod_of_components_on_containerd_2() {
     pod_of_components(ContainerdVersion::V2);
 }
