@@ -395,7 +395,6 @@ impl Demand {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -447,15 +446,6 @@ mod tests {
             Err(NetworkCodecError::Version { version: 7, .. })
         ));
         assert_eq!(parse::<Call>(&bytes).unwrap().reply_to, "r");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            drop((decode::<Call>(&bytes), decode::<Answer>(&bytes), decode::<Event>(&bytes)));
-            drop((Location::decode(&bytes), Demand::decode(&bytes)));
-            drop((decode::<Question>(&bytes), decode::<LocationList>(&bytes)));
-        }
     }
 
     #[test]

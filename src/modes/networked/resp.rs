@@ -148,13 +148,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_head_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            if let Ok(Some((_, len))) = head(&bytes) {
-                prop_assert!(len <= bytes.len());
-            }
-        }
-
-        #[test]
         fn any_number_round_trips(number in any::<i64>()) {
             let line = format!(":{number}\r\n");
             prop_assert_eq!(head(line.as_bytes()), Ok(Some((Head::Integer(number), line.len()))));
