@@ -156,19 +156,6 @@ fn no_end_of_the_command_leaves_a_process() {
 }
 
 #[test]
-fn results_are_json_when_asked_for() {
-    let home = Home::new();
-    let output = home.ok(&["--json", &home.hello()]);
-    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(json["exit"], 0);
-    let hop = &json["hops"][0];
-    assert_eq!((&hop["callee"], &hop["mode"]), (&"greeter".into(), &"local".into()));
-    // The other verbs need containerd, and say so.
-    let ps = cwasi().args(["--address", "/no.sock", "ps"]).output().unwrap();
-    assert_eq!(ps.status.code(), Some(69));
-}
-
-#[test]
 fn native_code_of_another_users_cache_is_not_loaded() {
     let (stage, home) = (Stage::new("cli-local-cache"), Home::new());
     let hello = home.hello();
