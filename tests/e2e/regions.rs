@@ -79,19 +79,6 @@ fn a_response_of_100_mib_is_read_where_it_arrives() {
     wait_for("the response to be gone", || (memfds(&scene, "reader") == 0).then_some(()));
 }
 
-#[test]
-fn lengths_around_pages_and_frames_arrive() {
-    let scene = scene("lengths");
-    reader(&scene, "reader");
-    for size in ["1", "65535", "65536", "65537", "69632", "69633", "1000003"] {
-        for verb in ["send", "fetch"] {
-            let id = format!("{verb}-{size}");
-            let outcome = sender(&scene, &id, &[verb, size, "3", "reader"]);
-            assert_eq!(outcome.success().text(), format!("{size} bytes, 3 rounds: as expected\n"));
-        }
-    }
-}
-
 /// What is lent within a workflow comes back, and what is kept for the next call is given up after a while.
 #[test]
 fn a_workflow_lends_100_mib_both_ways_and_keeps_nothing() {

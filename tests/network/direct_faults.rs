@@ -1,7 +1,6 @@
 //! Direct connections over a bad network. Each test has a network of its own.
 
 use std::collections::HashMap;
-use std::os::fd::AsRawFd as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +10,6 @@ use cwasi_sys::random::bytes16;
 use cwasi_testbed::netns::Netns;
 use cwasi_wire::envelope::Path;
 use cwasi_wire::ids::CallId;
-use nix::sys::socket::socket;
 
 use crate::direct::{Pair, under_load};
 use crate::fixture::{Executions, Node, PATIENCE, StopWhenDone, counts, wait_for};

@@ -16,7 +16,6 @@ mod inside;
 mod parts;
 mod reactors;
 mod regions;
-mod segments;
 mod worker;
 
 fn main() {
@@ -29,7 +28,6 @@ fn main() {
         embedded_regions::CASES,
         embedding::CASES,
         costs::CASES,
-        segments::CASES,
         hostile::CASES,
     ]
     .concat();

@@ -2,7 +2,6 @@
 
 use cwasi_config::Engine;
 use cwasi_testbed::engines;
-use cwasi_vm::Module as _;
 
 use crate::harness::Case;
 use crate::worker::Worker;

@@ -4,7 +4,7 @@ use cwasi_testbed::edges::Edge;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, guests_dir};
 
-use super::{SHIM, call, component, image, secondary};
+use super::{SHIM, component, image, secondary};
 
 /// What embeds `wish` and calls by no other mode.
 fn embedding(run: Run, wish: &str) -> Run {

@@ -99,7 +99,7 @@ impl<'a> Action<'a> {
 
     /// The response to a request that announces so many bytes and sends none.
     pub fn announce(&self, path: &str, bytes: u64) -> (u16, Value) {
-        let mut stream = connect(self.pid, PORT);
+        let mut stream = connect_to(self.pid, PORT);
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: action\r\ncontent-length: {bytes}\r\nconnection: close"
         );
