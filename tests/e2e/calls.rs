@@ -7,9 +7,7 @@ use cwasi_testbed::processes::Process;
 use cwasi_testbed::run::{Outcome, Running};
 use cwasi_testbed::scene::{Scene, wait_for};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 /// Runs the probe as a primary with these arguments.
 fn probe(scene: &Scene, id: &str, args: &[&str]) -> Outcome {

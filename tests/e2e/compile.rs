@@ -14,6 +14,8 @@ use cwasi_testbed::slow_module::slow_module;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::SHIM;
+
 /// The engine whose compiler takes long: Cranelift is through before it can be watched.
 const ENGINE: Engine = Engine::Wasmedge;
 /// Functions of a module that takes it many seconds.
@@ -29,7 +31,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(name: &str) -> Self {
-        let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name);
+        let scene = Scene::new(SHIM, name);
         Self { scene, cgroup: unique("cwasi-test-compile") }
     }
 

@@ -10,8 +10,8 @@ use cwasi_testbed::netns::connect_to;
 use cwasi_testbed::scene::Scene;
 
 use super::languages::{Onwards, build, calls_onwards, secondary, start_callee};
+use crate::SHIM;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// The port of the component that serves HTTP.
 const PORT: u16 = 8080;
 const GREETER: Onwards = Onwards {

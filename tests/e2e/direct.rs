@@ -13,8 +13,10 @@ use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, wait_for};
 
+use crate::SHIM;
+
 fn nodes(name: &str) -> Nodes {
-    Nodes::joined(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+    Nodes::joined(SHIM, name)
 }
 
 fn server(scene: &Scene, container: &str) -> Run {

@@ -10,16 +10,13 @@ use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, guests_dir};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::{SHIM, scene};
+
 const TEXTS: &str = "localhost/texts:test";
 const LETTERS: &str = "localhost/letters:test";
 const SERVER: &str = "localhost/server:test";
 /// The annotation that CRI gives the containers of a pod.
 const POD_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
 
 fn guest(name: &str) -> PathBuf {
     guests_dir(Path::new(SHIM).parent().unwrap()).join(format!("{name}.wasm"))

@@ -11,7 +11,7 @@ use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, unique};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 fn other_engine() -> Engine {
     Engine::ALL.into_iter().find(|engine| *engine != DEFAULT_ENGINE).unwrap()

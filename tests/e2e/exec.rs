@@ -10,8 +10,10 @@ use std::process::{Child, Command, Stdio};
 use cwasi_testbed::run::{Outcome, on_terminal, output};
 use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
+use crate::SHIM;
+
 fn scene(name: &str) -> Scene {
-    let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name);
+    let scene = Scene::new(SHIM, name);
     scene.import_busybox();
     scene
 }

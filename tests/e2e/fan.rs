@@ -6,11 +6,7 @@ use std::path::Path;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, guests_dir};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use crate::{SHIM, scene};
 
 /// A secondary `id` of `guest` that serves as `function`.
 fn secondary(scene: &Scene, id: &str, function: &str, guest: &str, args: &[&str]) -> Run {

@@ -8,14 +8,10 @@ use std::fs;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::scene;
 
 /// Above what is copied.
 const LARGE: &str = "70000";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
 
 /// A secondary of this name.
 fn secondary(scene: &Scene, id: &str, guest: &str) -> Run {

@@ -16,9 +16,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 fn processes(scene: &Scene, part: &str) -> Vec<Process> {
     let mut all = scene.processes();

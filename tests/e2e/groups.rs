@@ -2,16 +2,14 @@
 //! Pods are containers with the annotations that containerd's CRI plugin gives them.
 
 use cwasi_testbed::numbered::Numbered;
-use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::scene::wait_for;
+
+use crate::scene;
 
 /// The pod of a container, as CRI says it.
 const POD: &str = "io.kubernetes.cri.sandbox-id";
 /// The container's name in it.
 const CONTAINER: &str = "io.kubernetes.cri.container-name";
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
-
 #[test]
 fn a_caller_prefers_its_pod_while_its_callee_lives() {
     let scene = scene("rollout");

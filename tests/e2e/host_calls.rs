@@ -15,9 +15,7 @@ use cwasi_wire::envelope::Metadata;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::{SHIM, scene};
 
 /// A reactor, and a caller on the scene's node.
 struct Host {
@@ -140,7 +138,7 @@ fn a_call_that_is_given_up_costs_no_other_call_its_answer() {
 
 #[test]
 fn a_gateway_reaches_another_nodes_public_functions() {
-    let nodes = Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "host-nodes");
+    let nodes = Nodes::new(SHIM, "host-nodes");
     let secondary = |id: &str, guest: &str| {
         let run = nodes.cloud.guest(id, guest).annotation("cwasi.role", "secondary");
         run.annotation("cwasi.function", id)

@@ -11,12 +11,10 @@ use cwasi_testbed::netns::{connect_in, connect_to};
 use cwasi_testbed::scene::{Scene, wait_for};
 use cwasi_wire::trace::{RecordedSpan, SpanKind, TraceContext};
 
+use crate::scene;
+
 const PORT: &str = "8080";
 const PORT_NUMBER: u16 = 8080;
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
 
 fn namespace(pid: i32) -> File {
     File::open(format!("/proc/{pid}/ns/net")).unwrap()

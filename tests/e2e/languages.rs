@@ -10,7 +10,8 @@ use cwasi_testbed::languages::Example;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 /// Sizes of payloads: none, within a frame, in shared memory, in huge pages.
 const SIZES: [usize; 4] = [0, 5, 100_000, 3 << 20];
 const ISOLATIONS: [(&str, &str); 2] = [("fresh", "request"), ("kept", "instance")];

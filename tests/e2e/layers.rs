@@ -13,7 +13,6 @@ use cwasi_testbed::scene::{Scene, guests_dir};
 use oci_spec::image::MediaType;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// The module's path in every image.
 const MODULE: &str = "/app/m.wasm";
 /// Bytes of an archive in one frame of Zstandard data.
@@ -28,6 +27,8 @@ enum Entry<'a> {
 }
 
 use Entry::{File, HardLink, Symlink};
+
+use crate::SHIM;
 
 fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());

@@ -9,9 +9,7 @@ use std::path::PathBuf;
 
 use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 /// A stream of a container that `ctr run --detach` has left without a reader.
 fn fifo(scene: &Scene, name: &str) -> PathBuf {

@@ -14,8 +14,10 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::SHIM;
+
 fn nodes(name: &str) -> Nodes {
-    Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+    Nodes::new(SHIM, name)
 }
 
 /// Function `name` as a secondary, in a container of another name.
@@ -215,7 +217,7 @@ fn messages_are_kept_until_their_function_runs_on_any_node() {
 
 #[test]
 fn without_redis_a_message_is_refused_in_words() {
-    let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+    let shim = SHIM;
     let scene = Scene::new(shim, "no-redis");
     let sent = scene.run(scene.guest("sender", "probe").args(["emit", "server", "x"])).success();
     assert!(sent.text().starts_with("not available: "), "{}", sent.text());

@@ -7,12 +7,10 @@ use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, wait_for};
 
+use crate::scene;
+
 /// 100 MiB, the largest payload of the paper's experiments.
 const LARGE: &str = "104857600";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
 
 /// Runs the sender as a primary with these arguments.
 fn sender(scene: &Scene, id: &str, args: &[&str]) -> Outcome {

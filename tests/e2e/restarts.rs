@@ -15,7 +15,7 @@ use cwasi_testbed::scene::{Scene, unique, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 fn scene(version: ContainerdVersion, name: &str) -> Scene {
     Scene::alone(version, SHIM, name)

@@ -9,9 +9,7 @@ use std::thread;
 use cwasi_config::Engine;
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, unique, wait_for};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::{SHIM, scene};
 
 #[test]
 fn arguments_and_environment_are_the_given_ones() {
@@ -167,7 +165,7 @@ fn a_module_that_is_not_there_is_an_error_in_words() {
 
 #[test]
 fn names_of_63_characters_work_everywhere() {
-    let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+    let shim = SHIM;
     let namespace = format!("{:n<63}", unique("long") + "-");
     let scene = Scene::open(cwasi_testbed::paths::ContainerdVersion::V1_6, shim, &namespace);
     let callee = "s".repeat(63);

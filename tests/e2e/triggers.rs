@@ -11,7 +11,7 @@ use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, wait_for};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 /// A Redis, a scene whose shims use it, and a folder in which the function notes what ran.
 struct Fixture {

@@ -9,7 +9,7 @@ use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir, unique};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 fn scene(version: ContainerdVersion, name: &str) -> Scene {
     Scene::open(version, SHIM, &unique(name))

@@ -6,11 +6,8 @@ use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::Scene;
 
-use super::{SHIM, SIZES, call, component, probe, secondary, serving};
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use super::{SIZES, call, component, probe, secondary, serving};
+use crate::scene;
 
 fn folder_of(scene: &Scene) -> &Path {
     scene.node.path()

@@ -10,10 +10,7 @@ use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, unique};
 
 use super::{SHIM, call, comes_back, component, secondary};
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use crate::scene;
 
 #[test]
 fn a_component_runs_as_any_user_and_under_the_default_seccomp_profile() {

@@ -1,13 +1,9 @@
 //! How calls of components end that fail, trap, take too long, or lose their worker.
 
 use cwasi_abi::Errno;
-use cwasi_testbed::scene::Scene;
 
-use super::{SHIM, call, image, probe, secondary};
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use super::{call, image, probe, secondary};
+use crate::scene;
 
 #[test]
 fn each_end_of_a_component_reaches_a_core_module_with_its_reason() {

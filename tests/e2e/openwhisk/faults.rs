@@ -12,7 +12,8 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-use super::fixture::{Action, PORT, base64, guest, module, payload, post, scene, scene_on};
+use super::fixture::{Action, PORT, base64, guest, module, payload, post, scene_on};
+use crate::scene;
 
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));

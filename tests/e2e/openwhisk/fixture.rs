@@ -17,15 +17,11 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
+use crate::SHIM;
+
 pub const PORT: u16 = 8080;
 /// The line that ends an activation.
 pub const END: &str = "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX";
-
-pub const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
-
-pub fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
 
 pub fn scene_on(version: ContainerdVersion, name: &str) -> Scene {
     Scene::open(version, SHIM, &unique(name))
