@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::home::{Home, signal};
 use super::scene::Stage;
-use super::{cwasi, stderr, stdout};
+use super::{stderr, stdout};
 
 /// Runs a workflow on containerd; its stdout.
 fn on_containerd(stage: &Stage, file: &str) -> String {

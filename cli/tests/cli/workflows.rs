@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::scene::Stage;
-use super::{cwasi, stderr, stdout};
+use super::{stderr, stdout};
 
 #[test]
 fn a_run_prints_results_and_hops_and_leaves_nothing() {
