@@ -1,7 +1,6 @@
 //! What a platform or a stranger may do wrong, and what may happen to an action.
 
 use std::fs;
-use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cwasi_config::Engine;
