@@ -430,14 +430,6 @@ mod tests {
     }
 
     #[test]
-    fn demand_round_trips() {
-        let identity =
-            Identity { namespace: "n".into(), pod_namespace: "p".into(), function: "f".into() };
-        let demand = Demand { identity, source: "s".into(), waiting: 3, running: 2, began: true };
-        assert_eq!(Demand::decode(&demand.encode()).unwrap(), demand);
-    }
-
-    #[test]
     fn other_versions_can_be_answered() {
         let call = Call { version: 7, reply_to: "r".into(), ..Call::default() };
         let bytes = encode(&call);

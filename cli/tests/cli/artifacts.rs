@@ -6,7 +6,7 @@ use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::wait_for;
 
-use super::scene::{Stage, guest};
+use super::scene::Stage;
 
 /// Imports an archive of an artifact, as every containerd can.
 fn import(stage: &Stage, write: impl FnOnce(&Path)) {

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use cwasi_testbed::authority::Authority;
 use cwasi_testbed::port::free_port;
-use cwasi_testbed::redis::Redis;
 use serde_json::Value;
 
 use super::cwasi;

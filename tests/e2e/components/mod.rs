@@ -11,7 +11,6 @@ mod embedders;
 mod faults;
 mod http;
 mod nodes;
-mod pods;
 mod wasi_3;
 
 use cwasi_testbed::paths::component_guest;
