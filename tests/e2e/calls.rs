@@ -104,6 +104,29 @@ fn calls_go_on_from_callee_to_callee() {
 }
 
 #[test]
+fn the_callee_knows_who_calls_and_what_it_is() {
+    let scene = scene("context");
+    scene.start(
+        scene
+            .guest("c", "server")
+            .annotation("cwasi.role", "secondary")
+            .annotation("cwasi.function", "callee")
+            .annotation("cwasi.workflow", "w"),
+    );
+    let run = scene.guest("p", "probe").annotation("cwasi.function", "the-caller");
+    let run = run.annotation("cwasi.workflow", "w").args([
+        "calls",
+        "callee",
+        "!context caller",
+        "!context function",
+        "!context workflow",
+        "!context attempt",
+    ]);
+    let text = scene.run(run).success().text();
+    assert_eq!(text, "ok: the-caller\nok: callee\nok: w\nok: 1\n");
+}
+
+#[test]
 fn a_caller_that_is_not_allowed_is_refused() {
     let scene = scene("allow");
     secondary(&scene, "server", "server", &[("cwasi.allow", "friend")]);

@@ -1,4 +1,4 @@
-//! HTTP requests of a component in its sandbox: whom it trusts.
+//! HTTP requests of a component in its sandbox: whom it trusts, and who ends them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ const OF_NODE: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+const TIMEOUT: i32 = 5;
+
 /// Native code of the component; `None` with the other engine, which runs no components.
 fn component() -> Option<PathBuf> {
     (engines::tested() == Engine::Wasmtime).then(|| {
@@ -34,12 +36,13 @@ fn component() -> Option<PathBuf> {
     })
 }
 
-/// A container in the network of the test.
+/// A container in the network of the test, or in one of its own.
 fn start<'a>(
     fixture: &'a Fixture,
     artifact: &Path,
     authorities: Option<&str>,
     entries: &[&str],
+    own_network: bool,
 ) -> Function<'a> {
     let id = "requests";
     let mut launch = launch(Role::Secondary, artifact, Entry::Reactor);
@@ -47,7 +50,7 @@ fn start<'a>(
     launch.egress = (!entries.is_empty()).then(|| Egress { entries, ..Egress::default() });
     let bundle = fixture.bundle(id, &["/f.wasm"], |spec| {
         let namespaces = spec["linux"]["namespaces"].as_array_mut().unwrap();
-        namespaces.retain(|one: &Value| one["type"] != "network");
+        namespaces.retain(|one: &Value| own_network || one["type"] != "network");
     });
     if let Some(pem) = authorities {
         let file = bundle.join(AUTHORITIES);
@@ -77,7 +80,7 @@ fn https_trusts_the_authorities_of_the_container() {
     let stranger = HttpServer::encrypted(&other, "localhost");
     let fixture = Fixture::new();
     let entries = ["localhost:*", "127.0.0.1:*"];
-    let function = start(&fixture, &artifact, Some(&ours.pem()), &entries);
+    let function = start(&fixture, &artifact, Some(&ours.pem()), &entries, false);
     let mut caller = function.caller();
     let url =
         |host: &str, server: &HttpServer| format!("https://{host}:{}/echo", server.address.port());
@@ -99,7 +102,7 @@ fn https_without_authorities_in_the_container_trusts_those_of_the_node() {
     let Some(artifact) = component() else { return };
     let server = HttpServer::encrypted(&Authority::new("nobody's"), "localhost");
     let fixture = Fixture::new();
-    let mut function = start(&fixture, &artifact, None, &["localhost:*"]);
+    let mut function = start(&fixture, &artifact, None, &["localhost:*"], false);
     let mut caller = function.caller();
     let url = format!("https://localhost:{}/echo", server.address.port());
     for _ in 0..2 {
@@ -111,4 +114,52 @@ fn https_without_authorities_in_the_container_trusts_those_of_the_node() {
     let told = errors.matches("neither the container nor the node has certificates").count();
     let node_has_some = OF_NODE.iter().any(|path| Path::new(path).is_file());
     assert_eq!(told, usize::from(!node_has_some), "{errors}");
+}
+
+#[test]
+fn a_deadline_ends_a_request_that_is_not_answered() {
+    let Some(artifact) = component() else { return };
+    let server = HttpServer::start();
+    let fixture = Fixture::new();
+    let at = server.address.to_string();
+    let function = start(&fixture, &artifact, None, &[&at], false);
+    let mut caller = function.caller();
+    let (code, text) =
+        caller.call_within(format!("!fetch http://{at}/silent\n").as_bytes(), 500).unwrap_err();
+    assert_eq!(code, TIMEOUT, "{text}");
+    // The next worker sends requests, too.
+    let text = fetch(&mut caller, &format!("http://{at}/echo"));
+    assert!(text.ends_with("component: abc"), "{text}");
+    function.end();
+}
+
+#[test]
+fn requests_need_an_annotation() {
+    let Some(artifact) = component() else { return };
+    let server = HttpServer::start();
+    let at = server.address.to_string();
+    let fixture = Fixture::new();
+    let mut function = start(&fixture, &artifact, None, &[], false);
+    let mut caller = function.caller();
+    for _ in 0..2 {
+        let text = fetch(&mut caller, &format!("http://{at}/echo"));
+        assert!(text.contains("HttpRequestDenied"), "{text}");
+    }
+    function.end();
+    let errors = function.container.errors();
+    assert_eq!(errors.matches("cwasi.network").count(), 1, "{errors}");
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn requests_need_a_way_to_their_destination() {
+    let Some(artifact) = component() else { return };
+    let server = HttpServer::start();
+    let at = server.address.to_string();
+    let fixture = Fixture::new();
+    let function = start(&fixture, &artifact, None, &[&at], true);
+    let text = fetch(&mut function.caller(), &format!("http://{at}/echo"));
+    assert!(text.contains("ConnectionRefused") || text.contains("Unroutable"), "{text}");
+    function.end();
+    assert_eq!(server.connections(), 0);
 }
