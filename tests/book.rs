@@ -1,5 +1,5 @@
 //! The documentation as a book: its summary lists every page, links lead somewhere, and what pages name exists: targets
-//! of `make`, tests, scripts, texts of errors. `cargo test -p cwasi-cli --test docs` runs the commands that it shows.
+//! of `make`, tests of promises, texts of errors. `cargo test -p cwasi-cli --test docs` runs the commands that it shows.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
@@ -135,22 +135,6 @@ fn pages_of_the_book_link_to_pages_of_the_book() {
     assert_eq!(wrong, Vec::<String>::new(), "{SUMMARY} does not list what these links lead to");
 }
 
-/// The words that follow `before` in the documentation's code, with their page.
-fn words_after(before: &str) -> BTreeSet<(String, String)> {
-    let mut words = BTreeSet::new();
-    for page in Page::all() {
-        for command in page.commands() {
-            let command = format!(" {command}");
-            for rest in command.split(&format!(" {before} ")).skip(1) {
-                let word = rest.trim_start_matches('\'').chars();
-                let word: String = word.take_while(|c| !" '`;)|&\"".contains(*c)).collect();
-                words.insert((page.path.clone(), word));
-            }
-        }
-    }
-    words
-}
-
 #[test]
 fn targets_of_make_exist() {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
@@ -160,28 +144,20 @@ fn targets_of_make_exist() {
         .filter(|(target, _)| target.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
         .map(|(target, _)| target.to_owned())
         .collect();
-    let named = words_after("make");
+    let mut named = BTreeSet::new();
+    for page in Page::all() {
+        for command in page.commands() {
+            for rest in format!(" {command}").split(" make ").skip(1) {
+                let word = rest.chars().take_while(|c| !" '`;)|&\"".contains(*c));
+                named.insert((page.path.clone(), word.collect::<String>()));
+            }
+        }
+    }
     assert!(named.len() > 20, "{named:?}");
     // A variable may stand before the target.
     let is_target = |word: &str| targets.contains(word) || word.contains('=');
     let wrong: Vec<_> = named.into_iter().filter(|(_, word)| !is_target(word)).collect();
     assert_eq!(wrong, [], "the Makefile has no such targets");
-}
-
-#[test]
-fn tests_that_pages_name_exist() {
-    let exists = |name: &str| {
-        ["tests", "cli/tests", "benches/tests", "operator/tests"].iter().any(|folder| {
-            let entries = fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
-            let names = entries.map(|entry| entry.file_name().into_string().unwrap());
-            let mut names = names.map(|file| file.trim_end_matches(".rs").to_owned());
-            names.any(|file| file == name)
-        })
-    };
-    let named = words_after("--test");
-    assert!(named.len() > 20, "{named:?}");
-    let wrong: Vec<_> = named.into_iter().filter(|(_, name)| !exists(name)).collect();
-    assert_eq!(wrong, [], "there are no such tests");
 }
 
 /// Names between backticks in the last column of a page's tables.

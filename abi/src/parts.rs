@@ -275,12 +275,5 @@ mod tests {
             bytes.truncate(bytes.len().max(cut) - cut / 2);
             prop_assert!(stays_inside(&bytes));
         }
-
-        #[test]
-        fn any_bytes_are_parts_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut marked = parts_head(5, 2).to_vec();
-            marked.extend(&bytes);
-            prop_assert!(stays_inside(&bytes) && stays_inside(&marked));
-        }
     }
 }

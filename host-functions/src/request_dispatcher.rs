@@ -181,7 +181,6 @@ fn target_name(name: &TargetName) -> Result<&str, InvalidName> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
     use crate::fake::{FakeMemory, host};
@@ -303,27 +302,6 @@ mod tests {
             );
             assert_eq!(result, Err(Errno::BadPointer), "{target:?} {payload:?} {outcome}");
             assert!(fixture.memory.bytes().iter().all(|byte| *byte == 0));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_arguments_give_an_errno(args: [u32; 5], small: bool) {
-            let [a, b, c, d, e] = args.map(|n| if small { n % 5000 } else { n });
-            let mut fixture = Fixture::new();
-            let _outcome = request_dispatcher(
-                &mut fixture.host, &mut fixture.memory, None, (GuestPtr(a), b), (GuestPtr(c), d), GuestPtr(e),
-            );
-        }
-
-        #[test]
-        fn any_payload_round_trips(payload in proptest::collection::vec(any::<u8>(), 0..1000)) {
-            let mut fixture = Fixture::new();
-            let (result, outcome) = fixture.call(b"reverse", &payload);
-            prop_assert_eq!(result, Ok(()));
-            let mut response = fixture.read(outcome);
-            response.reverse();
-            prop_assert_eq!(response, payload);
         }
     }
 }

@@ -302,24 +302,6 @@ async fn a_status_has_the_edges_with_most_calls() {
     assert!(message.contains("64 edges with most calls"), "{message}");
 }
 
-#[tokio::test]
-async fn numbers_of_a_node_that_went_stay_for_a_while() {
-    let mut cluster = Cluster::new(&json!({}));
-    let node = Node::start().await;
-    cluster.add("node1", &node);
-    node.count(&[]);
-    cluster.scrape(0).await;
-    node.count(&[("front", "prices", "local", 10, 1)]);
-    cluster.scrape(60).await;
-    cluster.api.put(&format!("{PODS}/node1"), json!({ "metadata": { "name": "gone" } }));
-    cluster.scrape(120).await;
-    assert_eq!(cluster.publish(120).await["local"], "100%");
-    cluster.scrape(400).await;
-    let status = cluster.publish(400).await;
-    assert_eq!((&status["local"], &status["edges"]), (&json!("-"), &json!([])));
-    assert_eq!(condition(&status, "Measured").unwrap().1, "NoMetrics");
-}
-
 /// The advice, what it leads to when the user allows it, and what it does not do before a rollout.
 #[tokio::test]
 async fn an_edge_that_moves_much_is_advice_and_moves_at_a_rollout() {

@@ -395,7 +395,6 @@ impl Demand {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -431,14 +430,6 @@ mod tests {
     }
 
     #[test]
-    fn demand_round_trips() {
-        let identity =
-            Identity { namespace: "n".into(), pod_namespace: "p".into(), function: "f".into() };
-        let demand = Demand { identity, source: "s".into(), waiting: 3, running: 2, began: true };
-        assert_eq!(Demand::decode(&demand.encode()).unwrap(), demand);
-    }
-
-    #[test]
     fn other_versions_can_be_answered() {
         let call = Call { version: 7, reply_to: "r".into(), ..Call::default() };
         let bytes = encode(&call);
@@ -447,15 +438,6 @@ mod tests {
             Err(NetworkCodecError::Version { version: 7, .. })
         ));
         assert_eq!(parse::<Call>(&bytes).unwrap().reply_to, "r");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            drop((decode::<Call>(&bytes), decode::<Answer>(&bytes), decode::<Event>(&bytes)));
-            drop((Location::decode(&bytes), Demand::decode(&bytes)));
-            drop((decode::<Question>(&bytes), decode::<LocationList>(&bytes)));
-        }
     }
 
     #[test]

@@ -58,7 +58,6 @@ pub fn bounded(list: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -96,13 +95,6 @@ mod tests {
         }
         for state in ["a=\n", "a=\u{1b}[2J", "ä=1"] {
             assert_eq!(accepted(state), "");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_bounded(text in ".{0,2000}") {
-            prop_assert!(accepted(&text).len() <= TRACESTATE_MAX);
         }
     }
 }

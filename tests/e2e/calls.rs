@@ -7,9 +7,7 @@ use cwasi_testbed::processes::Process;
 use cwasi_testbed::run::{Outcome, Running};
 use cwasi_testbed::scene::{Scene, wait_for};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 /// Runs the probe as a primary with these arguments.
 fn probe(scene: &Scene, id: &str, args: &[&str]) -> Outcome {
@@ -67,13 +65,6 @@ fn a_primary_calls_a_reactor() {
 }
 
 #[test]
-fn a_primary_calls_a_plain_command() {
-    let scene = scene("command");
-    scene.secondary("filter", "filter");
-    assert_eq!(probe(&scene, "p", &["call", "filter", "hello"]).success().text(), "HELLO");
-}
-
-#[test]
 fn the_sdks_example_of_two_functions_runs() {
     let scene = scene("sdk");
     scene.start(scene.guest("greeter", "greeter").annotation("cwasi.role", "secondary"));
@@ -86,20 +77,6 @@ fn the_papers_annotation_makes_a_secondary_too() {
     let scene = scene("paper");
     scene.start(scene.guest("server", "server").annotation("cwasi.secondary.function", "true"));
     assert_eq!(probe(&scene, "p", &["call", "server", "hello"]).success().text(), "hello");
-}
-
-#[test]
-fn a_secondary_that_is_running_can_be_called_at_once() {
-    let scene = scene("at-once");
-    for round in 0..5 {
-        let name = format!("server{round}");
-        scene.secondary(&name, "server");
-        assert_eq!(
-            probe(&scene, &format!("p{round}"), &["call", &name, "x"]).success().text(),
-            "x"
-        );
-        scene.remove(&name);
-    }
 }
 
 #[test]
@@ -127,14 +104,6 @@ fn calls_go_on_from_callee_to_callee() {
 }
 
 #[test]
-fn every_request_runs_in_a_fresh_instance() {
-    let scene = scene("fresh");
-    secondary(&scene, "server", "server", &[]);
-    let outcome = probe(&scene, "p", &["calls", "server", "!served", "!served", "!served"]);
-    assert_eq!(outcome.success().text(), "ok: 1\nok: 1\nok: 1\n");
-}
-
-#[test]
 fn the_callee_knows_who_calls_and_what_it_is() {
     let scene = scene("context");
     scene.start(
@@ -155,50 +124,6 @@ fn the_callee_knows_who_calls_and_what_it_is() {
     ]);
     let text = scene.run(run).success().text();
     assert_eq!(text, "ok: the-caller\nok: callee\nok: w\nok: 1\n");
-}
-
-#[test]
-fn an_unknown_name_says_where_it_was_searched() {
-    let scene = scene("nobody");
-    let outcome = probe(&scene, "p", &["call", "nobody", "x"]);
-    assert_eq!(outcome.code, cwasi_abi::Errno::NoSuchFunction.code(), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("nobody"), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains(&scene.namespace), "{}", outcome.stderr);
-}
-
-#[test]
-fn the_callees_error_reaches_the_caller_with_its_message() {
-    let scene = scene("failed");
-    scene.secondary("server", "server");
-    scene.secondary("filter", "filter");
-    for (target, says) in
-        [("server", "no wheels"), ("filter", "exit code 3; end of its stderr: no wheels")]
-    {
-        let outcome = probe(&scene, &format!("p-{target}"), &["call", target, "!fail no wheels"]);
-        assert_eq!(outcome.code, cwasi_abi::Errno::Failed.code(), "{}", outcome.stderr);
-        assert!(outcome.stderr.contains(says), "{}", outcome.stderr);
-    }
-}
-
-#[test]
-fn bad_pointers_are_errors_not_traps() {
-    let scene = scene("pointers");
-    let text = probe(&scene, "p", &["bad-pointers"]).success().text();
-    assert_eq!(text, "[1, 1, 1, 12]\n");
-}
-
-#[test]
-fn a_payload_above_the_callees_limit_is_refused() {
-    let scene = scene("limit");
-    secondary(&scene, "server", "server", &[("cwasi.max-payload", "64KiB")]);
-    let fits = probe(&scene, "fits", &["call-size", "server", "65536"]);
-    assert_eq!(fits.success().text(), "65536 bytes came back\n");
-    let above = probe(&scene, "above", &["call-size", "server", "65537"]);
-    assert_eq!(above.code, cwasi_abi::Errno::PayloadTooLarge.code(), "{}", above.stderr);
-    assert!(above.stderr.contains("65537") && above.stderr.contains("65536"), "{}", above.stderr);
-    // A response above it is the callee's error.
-    let response = probe(&scene, "response", &["call", "server", "!size 65537"]);
-    assert_ne!(response.code, 0);
 }
 
 #[test]
@@ -288,20 +213,6 @@ fn what_exceeds_workers_and_queue_is_overloaded_at_once() {
 }
 
 #[test]
-fn many_callers_at_once_are_all_served() {
-    let scene = scene("many");
-    scene.secondary("server", "server");
-    let callers: Vec<Running> = (0..6)
-        .map(|index| {
-            probe_in_background(&scene, &format!("p{index}"), &["repeat", "server", "300", "x"])
-        })
-        .collect();
-    for caller in callers {
-        assert_eq!(caller.finish().unwrap().success().text(), "ok 300\n");
-    }
-}
-
-#[test]
 fn a_killed_callee_fails_its_call_only() {
     let scene = scene("killed");
     let function = [("cwasi.function", "svc"), ("cwasi.queue", "0")];
@@ -381,16 +292,6 @@ fn a_stopped_secondary_is_no_longer_found() {
     scene.wait_stopped("server");
     let outcome = probe(&scene, "after", &["call", "server", "x"]);
     assert_eq!(outcome.code, cwasi_abi::Errno::NoSuchFunction.code(), "{}", outcome.stderr);
-}
-
-#[test]
-fn a_secondary_may_end_itself_after_its_requests() {
-    let scene = scene("max-requests");
-    secondary(&scene, "server", "server", &[("cwasi.max-requests", "2")]);
-    let text = probe(&scene, "p", &["calls", "server", "a", "b"]).success().text();
-    assert_eq!(text, "ok: a\nok: b\n");
-    scene.wait_stopped("server");
-    assert_eq!(scene.remove("server"), 0);
 }
 
 #[test]

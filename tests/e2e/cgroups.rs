@@ -7,11 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cwasi_config::DEFAULT_ENGINE;
-use cwasi_testbed::scene::{BUSYBOX, Scene, unique};
+use cwasi_testbed::scene::{BUSYBOX, unique};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 /// Directories of this name at the root of each hierarchy.
 fn at_roots(name: &str) -> Vec<PathBuf> {

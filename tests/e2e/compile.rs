@@ -14,6 +14,8 @@ use cwasi_testbed::slow_module::slow_module;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::SHIM;
+
 /// The engine whose compiler takes long: Cranelift is through before it can be watched.
 const ENGINE: Engine = Engine::Wasmedge;
 /// Functions of a module that takes it many seconds.
@@ -29,7 +31,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(name: &str) -> Self {
-        let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name);
+        let scene = Scene::new(SHIM, name);
         Self { scene, cgroup: unique("cwasi-test-compile") }
     }
 
@@ -181,32 +183,6 @@ fn a_waiting_start_compiles_when_the_other_ends() {
     let outcome = second.finish().unwrap().success();
     assert!(outcome.stderr.contains("cwasi: waiting: /m.wasm"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("cwasi: compiled /m.wasm"), "{}", outcome.stderr);
-    fixture.wait_for_no_leftovers();
-}
-
-#[test]
-fn compilers_of_all_shims_share_the_nodes_jobs() {
-    let fixture = Fixture::new("compile-jobs");
-    fixture.limits(&format!("{GENEROUS}\njobs = 1"));
-    let [one, other] = [SLOW, SLOW - 1].map(|functions| {
-        fixture.scene.import_module(&format!("jobs-{functions}"), &slow_module(functions))
-    });
-    let first = fixture.spawn("jobs-one", &one);
-    let compiler = fixture.wait_for_compiler();
-    let second = fixture.spawn("jobs-other", &other);
-    wait_for("the second to wait", || {
-        fixture
-            .log("jobs-other")
-            .contains("this node already runs its maximum of compilers (jobs = 1)")
-            .then_some(())
-    });
-    let pids: Vec<i32> = fixture.compilers().iter().map(|one| one.pid).collect();
-    assert_eq!(pids, [compiler.pid]);
-    drop(first);
-    wait_for("the second's compiler", || {
-        fixture.compilers().iter().any(|one| one.pid != compiler.pid).then_some(())
-    });
-    drop(second);
     fixture.wait_for_no_leftovers();
 }
 

@@ -11,7 +11,8 @@ use cwasi_testbed::leaks;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, unique, wait_for};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 /// Of the functions whose memory is limited.
 const LIMIT: i64 = 64 << 20;
 /// After an update.

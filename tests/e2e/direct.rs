@@ -8,16 +8,15 @@ use std::fs;
 use cwasi_direct::key::NodeKey;
 use cwasi_host::metrics::node::NodeMetrics;
 use cwasi_host::state::StateDir;
-use cwasi_testbed::authority::Authority;
 use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::numbered::Numbered;
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, wait_for};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+
+use crate::SHIM;
 
 fn nodes(name: &str) -> Nodes {
-    Nodes::joined(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+    Nodes::joined(SHIM, name)
 }
 
 fn server(scene: &Scene, container: &str) -> Run {
@@ -51,22 +50,6 @@ fn payloads_of_every_size_come_back_without_redis() {
 }
 
 #[test]
-fn calls_go_on_while_redis_is_away() {
-    let mut nodes = nodes("away");
-    let numbered = Numbered::default();
-    nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
-    let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
-    let caller = caller.spawn(&nodes.edge.containerd).unwrap();
-    numbered.wait_for_more("server-c", 20);
-    nodes.redis.stop();
-    numbered.wait_for_more("server-c", 500);
-    nodes.redis.restart();
-    numbered.wait_for_more("server-c", 100);
-    let ends = numbered.finish(caller);
-    numbered.check(&["server-c"], &ends, 0);
-}
-
-#[test]
 fn one_port_serves_all_shims_of_a_node_and_survives_its_owner() {
     let nodes = nodes("port");
     // Functions outside of pods and workflows have a shim each; the first one has the port.
@@ -89,27 +72,6 @@ fn one_port_serves_all_shims_of_a_node_and_survives_its_owner() {
     assert_eq!(new.success().text(), "x");
     let ends = numbered.finish(caller);
     numbered.check(&["server-c"], &ends, 0);
-}
-
-#[test]
-fn a_killed_remote_shim_leaves_its_call_unknown() {
-    let nodes = nodes("shim");
-    nodes.cloud.start(server(&nodes.cloud, "server-c"));
-    let waiting = nodes.edge.guest("waiting", "probe").args(["call", "server", "!sleep 20000"]);
-    let waiting = waiting.spawn(&nodes.edge.containerd).unwrap();
-    wait_for("the call to arrive", || logs(&nodes.cloud).contains("call accepted").then_some(()));
-    for process in nodes.cloud.processes() {
-        if process.command.contains("cwasi-shim") {
-            kill(Pid::from_raw(process.pid), Signal::SIGKILL).unwrap();
-        }
-    }
-    let ended = waiting.finish().unwrap();
-    assert!(ended.stderr.contains("broken"), "{}", ended.stderr);
-    nodes.cloud.remove("server-c");
-    nodes.cloud.node.remove_fifos();
-    nodes.cloud.start(server(&nodes.cloud, "server-c2"));
-    let again = nodes.edge.run(nodes.edge.guest("again", "probe").args(["call", "server", "x"]));
-    assert_eq!(again.success().text(), "x");
 }
 
 /// Has both nodes list each other, and know no Redis.
@@ -148,44 +110,4 @@ fn nodes_that_list_each_other_need_no_redis() {
     let sender = nodes.edge.guest("sender", "probe").args(["emit", "server", "x"]);
     let sent = nodes.edge.run(sender).success();
     assert!(sent.text().contains("this node has no redis_url"), "{}", sent.text());
-}
-
-/// Gives both nodes new certificates, with only their authority trusted.
-fn certify(nodes: &Nodes, authority: &Authority) {
-    for (scene, name) in [(&nodes.edge, "edge"), (&nodes.cloud, "cloud")] {
-        let dir = scene.node.path();
-        fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
-        authority.certify(name).write(&dir.join("node.pem"), &dir.join("node.key"), "");
-    }
-}
-
-#[test]
-fn nodes_with_certificates_call_each_other_while_these_are_renewed() {
-    let nodes = nodes("certified");
-    let authority = Authority::new("ours");
-    certify(&nodes, &authority);
-    for scene in [&nodes.edge, &nodes.cloud] {
-        let ready = scene.containerd.ready();
-        let file = ready.dir.join("cwasi.toml");
-        let [ca, certificate, key] =
-            ["ca.pem", "node.pem", "node.key"].map(|name| ready.dir.join(name));
-        let text = fs::read_to_string(&file).unwrap();
-        let files = format!("link_ca = {ca:?}\nlink_cert = {certificate:?}\nlink_key = {key:?}\n");
-        // Before the first table.
-        fs::write(file, format!("{files}{text}")).unwrap();
-    }
-    let numbered = Numbered::default();
-    nodes.cloud.start(numbered.noting("server-c", server(&nodes.cloud, "server-c")));
-    let caller = numbered.calling(nodes.edge.guest("numbers", "probe"), "server");
-    let caller = caller.spawn(&nodes.edge.containerd).unwrap();
-    numbered.wait_for_more("server-c", 50);
-    certify(&nodes, &authority);
-    let renewed = || logs(&nodes.cloud).matches("direct connections prove link_cert").count() > 1;
-    wait_for("the new certificate", || renewed().then_some(()));
-    numbered.wait_for_more("server-c", 50);
-    let ends = numbered.finish(caller);
-    numbered.check(&["server-c"], &ends, 0);
-    let user = ["-a", "secret-of-the-nodes", "--no-auth-warning"];
-    assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:try:*"]].concat()), "");
-    assert_eq!(nodes.redis.cli(&[&user[..], &["KEYS", "cwasi:node:*"]].concat()), "");
 }

@@ -10,16 +10,13 @@ use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, guests_dir};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::{SHIM, scene};
+
 const TEXTS: &str = "localhost/texts:test";
 const LETTERS: &str = "localhost/letters:test";
 const SERVER: &str = "localhost/server:test";
 /// The annotation that CRI gives the containers of a pod.
 const POD_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
 
 fn guest(name: &str) -> PathBuf {
     guests_dir(Path::new(SHIM).parent().unwrap()).join(format!("{name}.wasm"))
@@ -141,16 +138,6 @@ fn a_call_reaches_a_function_in_the_callers_vm() {
 }
 
 #[test]
-fn what_an_embedded_function_calls_goes_its_ordinary_way() {
-    let scene = scene("embed-onward");
-    import_libraries(&scene);
-    server(&scene, "outside", &[("cwasi.workflow", "w")]);
-    let run = embedding(&scene, "onward", &["call", "inside", "!call outside deep"]);
-    assert_eq!(scene.run(run).success().text(), "deep");
-    assert_eq!(edge(&scene, "onward", "outside").0, "local");
-}
-
-#[test]
 fn a_function_of_another_workflow_is_called_next_door() {
     let scene = scene("embed-fallback");
     import_libraries(&scene);
@@ -230,44 +217,6 @@ fn pods_of_other_namespaces_are_not_trusted() {
 }
 
 #[test]
-fn modules_that_import_each_other_are_refused() {
-    let scene = scene("embed-ring");
-    let module = |from: &str| {
-        let text = format!(
-            r#"(module (import "{from}" "f" (func)) (func (export "f")) (func (export "_start")))"#
-        );
-        wat::parse_str(text).unwrap()
-    };
-    let ring = scene.import_module("ring", &module("back"));
-    let back = scene.import_module("back", &module("ring"));
-    let run = scene
-        .image(&ring, "ring")
-        .args(["/m.wasm"])
-        .annotation("cwasi.workflow", "w")
-        .annotation("cwasi.embed", &format!("ring={ring},back={back}"));
-    refused(&scene.run(run), &["modules import each other: back → ring → back"]);
-}
-
-#[test]
-fn a_trap_inside_is_the_callers_and_names_both() {
-    let scene = scene("embed-trap");
-    import_libraries(&scene);
-    let panicked = scene.run(linker(&scene, "panics", &["panic"]));
-    assert_eq!(panicked.code, 134);
-    refused(
-        &panicked,
-        &["panics: trap in `_start`: in embedded texts (`misbehave`)", "cannot go on"],
-    );
-    let exited = scene.run(linker(&scene, "exits", &["exit"]));
-    assert_eq!(exited.code, 134);
-    refused(&exited, &["in embedded texts (`misbehave`): it called exit(7)"]);
-    let called = scene.run(embedding(&scene, "calls-trap", &["call", "inside", "!trap"]));
-    assert_eq!(called.code, 134);
-    refused(&called, &["calls-trap: trap in `_start`: in embedded inside"]);
-    assert_eq!(edge(&scene, "calls-trap", "inside"), ("embedded".to_owned(), 1));
-}
-
-#[test]
 fn limits_hold_inside_too() {
     let scene = scene("embed-limits");
     import_libraries(&scene);
@@ -286,18 +235,6 @@ fn limits_hold_inside_too() {
     let outcome = scene.run(limited.annotation("cwasi.max-payload", "1000"));
     refused(&outcome, &["response of inside of 2000 bytes"]);
     assert_eq!(edge(&scene, "answers", "inside").0, "embedded");
-}
-
-#[test]
-fn an_embedded_functions_state_lives_as_long_as_its_callers() {
-    let scene = scene("embed-state");
-    import_libraries(&scene);
-    let calls = ["calls", "inside", "!served", "!served", "!served"];
-    let said = scene.run(embedding(&scene, "state", &calls)).success().text();
-    let counts: Vec<&str> = said.lines().collect();
-    assert!(counts[0] != counts[1] && counts[1] != counts[2], "one instance per caller: {said}");
-    let again = scene.run(embedding(&scene, "again", &calls)).success().text();
-    assert_eq!(again, said, "a fresh one for the next");
 }
 
 #[test]

@@ -9,9 +9,9 @@ use cwasi_config::{DEFAULT_ENGINE, Engine};
 use cwasi_testbed::containerd::Containerd;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, guests_dir, unique};
+use cwasi_testbed::scene::{Scene, unique};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 fn other_engine() -> Engine {
     Engine::ALL.into_iter().find(|engine| *engine != DEFAULT_ENGINE).unwrap()
@@ -46,29 +46,6 @@ fn functions_of_two_engines_call_each_other() {
         scene.kill(&id, "KILL");
         scene.wait_stopped(&id);
         assert_eq!(scene.remove(&id), 137);
-    }
-}
-
-#[test]
-fn a_function_of_another_engine_is_called_and_not_embedded() {
-    let scene = Scene::new(SHIM, "engines-embed");
-    let module = guests_dir(Path::new(SHIM).parent().unwrap()).join("server.wasm");
-    let image = scene.import_module("server", &std::fs::read(module).unwrap());
-    let [engine, other] = Engine::ALL;
-    let next = scene.image(&image, "next").args(["/m.wasm"]).annotation("cwasi.function", "next");
-    let next = next.annotation("cwasi.workflow", "w").annotation("cwasi.engine", other.name());
-    scene.start(next.annotation("cwasi.role", "secondary"));
-    for (id, embed) in [("deployed", "next".to_owned()), ("named", format!("next={image}"))] {
-        let wants = |id: &str| {
-            let run = guest(&scene, id, "probe", engine).args(["call", "next", "x"]);
-            run.annotation("cwasi.embed", &embed)
-        };
-        assert_eq!(scene.run(wants(id)).success().text(), "x");
-        let forced = format!("{id}-forced");
-        let outcome = scene.run(wants(&forced).annotation("cwasi.mode", "embedded"));
-        assert_ne!(outcome.code, 0, "{id}");
-        let why = format!("has the engine {other}, this function {engine}: give both the same");
-        assert!(outcome.stderr.contains(&why), "{why} missing in: {}", outcome.stderr);
     }
 }
 

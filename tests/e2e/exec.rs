@@ -10,8 +10,10 @@ use std::process::{Child, Command, Stdio};
 use cwasi_testbed::run::{Outcome, on_terminal, output};
 use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
+use crate::SHIM;
+
 fn scene(name: &str) -> Scene {
-    let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name);
+    let scene = Scene::new(SHIM, name);
     scene.import_busybox();
     scene
 }
@@ -332,24 +334,14 @@ fn a_function_has_no_terminal() {
 #[test]
 fn events_come_in_order() {
     let scene = scene("exec-events");
-    let events = scene.node.path().join("exec-events");
-    let mut command = scene.ctr_command();
-    // Without those of other scenes.
-    let filter = format!("namespace=={:?}", scene.namespace);
-    command.args(["events", &filter]).stdout(File::create(&events).unwrap());
-    let _listener = Listener(command.spawn().unwrap());
-    let heard = || std::fs::read_to_string(&events).unwrap();
-    wait_for("a listener that receives", || {
-        let _event = scene.ctr(["images", "label", BUSYBOX, "heard=yes"]).success();
-        heard().contains("/images/update").then_some(())
-    });
+    let events = scene.events(BUSYBOX);
     sleeper(&scene, "c", &[]);
     assert_eq!(exec(&scene, "run", &[], &["sh", "-c", "exit 3"]).code, 3);
     let _started = exec(&scene, "left", &["--detach"], &["sleep", "1000"]).success();
     scene.kill("c", "KILL");
     scene.wait_stopped("c");
-    wait_for("both ends", || (heard().matches("/tasks/exit").count() == 3).then_some(()));
-    let text = heard();
+    wait_for("both ends", || (events.text().matches("/tasks/exit").count() == 3).then_some(()));
+    let text = events.text();
     let told: Vec<(&str, &str)> = text
         .lines()
         .filter_map(|line| {
@@ -368,15 +360,4 @@ fn events_come_in_order() {
         ("/tasks/exit", "c"),
     ];
     assert_eq!(told, wanted, "{text}");
-}
-
-/// `ctr events`, ended with its test.
-struct Listener(Child);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
 }

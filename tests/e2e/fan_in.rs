@@ -5,18 +5,13 @@
 
 use std::fs;
 
-use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::scene;
 
 /// Above what is copied.
 const LARGE: &str = "70000";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
 
 /// A secondary of this name.
 fn secondary(scene: &Scene, id: &str, guest: &str) -> Run {
@@ -76,26 +71,6 @@ fn branches_come_together_with_the_run_that_they_were_called_in() {
 }
 
 #[test]
-fn what_is_missing_is_told_or_left_out() {
-    let scene = scene("missing");
-    let merger = Merger::start(&scene, &[("cwasi.fan-in", "3"), ("cwasi.fan-in.timeout", "4s")]);
-    let outcome = gather(&scene, "p", &["some", "merge", "frame-7", "3", "0", "2"]);
-    let said = "timeout: 2 of 3 parts of `frame-7` arrived in 4s; missing: 1";
-    assert_eq!(outcome.success().text(), format!("0: {said}\n2: {said}\n"));
-    let outcome = gather(&scene, "q", &["some", "merge", "k", "4", "0"]);
-    let text = outcome.success().text();
-    assert!(text.contains("merge has cwasi.fan-in=3"), "{text}");
-    assert!(merger.runs().is_empty());
-    scene.remove("merge");
-    let deliver = [("cwasi.fan-in.partial", "deliver"), ("cwasi.fan-in.timeout", "4s")];
-    let merger = Merger::start(&scene, &[&deliver[..], &[("cwasi.fan-in", "3")]].concat());
-    let outcome = gather(&scene, "r", &["some", "merge", "k", "3", "2", "1"]);
-    let text = outcome.success().text();
-    assert_eq!(text.matches("missing 0").count(), 2, "{text}");
-    assert_eq!(merger.runs(), ["2 of 3"]);
-}
-
-#[test]
 fn another_instance_is_warned_of() {
     let scene = scene("two");
     let merge = |id: &str| {
@@ -113,24 +88,4 @@ fn another_instance_is_warned_of() {
     assert_eq!(warned(), 0);
     merge("two");
     assert_eq!(warned(), 1);
-}
-
-#[test]
-fn a_command_is_refused() {
-    let scene = scene("command");
-    let outcome = scene.run(secondary(&scene, "c", "filter").annotation("cwasi.fan-in", "2"));
-    let said = &outcome.stderr;
-    assert!(outcome.code != 0 && said.contains("cwasi.fan-in needs a reactor"), "{said}");
-}
-
-#[test]
-fn parts_from_two_nodes_are_one_group() {
-    let nodes = Nodes::new(SHIM, "fan-in-nodes");
-    let merger = Merger::start(&nodes.cloud, &[("cwasi.fan-in", "6")]);
-    relay(&nodes.cloud, "here");
-    relay(&nodes.edge, "there");
-    let args = ["relays", "merge", "k", "6", LARGE, "here", "there"];
-    let outcome = gather(&nodes.edge, "p", &args);
-    assert_eq!(outcome.success().text(), "6 parts by 2 relays: as expected\n");
-    assert_eq!(merger.runs(), ["6 of 6"]);
 }

@@ -16,9 +16,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 fn processes(scene: &Scene, part: &str) -> Vec<Process> {
     let mut all = scene.processes();
@@ -42,60 +40,12 @@ fn exits_with(code: u8) -> Vec<u8> {
 }
 
 #[test]
-fn bad_modules_are_refused_in_words() {
-    let scene = scene("bad-module");
-    let mut truncated = exits_with(0);
-    truncated.truncate(truncated.len() - 3);
-    let mut version = exits_with(0);
-    version[4] = 2;
-    let cases: [(&str, &[u8], &str); 4] = [
-        ("empty", b"", "m.wasm"),
-        ("truncated", &truncated, "m.wasm"),
-        ("version", &version, "version"),
-        ("component", b"\0asm\x0d\0\x01\0", "wasi:cli/run"),
-    ];
-    for (name, module, says) in cases {
-        let image = scene.import_module(name, module);
-        let outcome = scene.run(scene.image(&image, name));
-        assert_ne!(outcome.code, 0, "{name}");
-        assert!(outcome.stderr.contains(says), "{name}: {}", outcome.stderr);
-    }
-}
-
-#[test]
 fn arguments_that_are_too_long_are_refused_in_words() {
     let scene = scene("faults-arguments");
     let args = ["args"].map(str::to_owned).into_iter().chain((0..4).map(|_| "x".repeat(100_000)));
     let outcome = scene.run(scene.guest("long", "probe").args(args));
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("pass what is large in a file"), "{}", outcome.stderr);
-}
-
-#[test]
-fn a_module_without_the_wanted_import_or_entry_is_refused_in_words() {
-    let scene = scene("bad-import");
-    let import = wat::parse_str(
-        r#"(module (import "nowhere" "nothing" (func)) (memory (export "memory") 1)
-            (func (export "_start")))"#,
-    );
-    let image = scene.import_module("import", &import.unwrap());
-    let outcome = scene.run(scene.image(&image, "import"));
-    assert_ne!(outcome.code, 0);
-    assert!(outcome.stderr.contains("nowhere"), "{}", outcome.stderr);
-    let abort = wat::parse_str(
-        r#"(module (import "env" "abort" (func (param i32 i32 i32 i32))) (memory (export "memory") 1)
-            (func (export "_start")))"#,
-    );
-    let image = scene.import_module("abort", &abort.unwrap());
-    let outcome = scene.run(scene.image(&image, "abort"));
-    assert_ne!(outcome.code, 0);
-    assert!(outcome.stderr.contains("--use abort="), "{}", outcome.stderr);
-    assert!(!outcome.stderr.contains("pull its image"), "{}", outcome.stderr);
-    let entry = wat::parse_str(r#"(module (memory (export "memory") 1))"#);
-    let image = scene.import_module("entry", &entry.unwrap());
-    let outcome = scene.run(scene.image(&image, "entry"));
-    assert_ne!(outcome.code, 0);
-    assert!(outcome.stderr.contains("_start"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -149,30 +99,6 @@ fn aot_section(module: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     wasm_encoder::Section::append_to(&section.expect("the engine adds its section"), &mut bytes);
     bytes
-}
-
-#[test]
-fn all_bad_annotations_are_told_at_once_with_the_nearest_key() {
-    let scene = scene("annotations");
-    let run = scene
-        .guest("c", "probe")
-        .annotation("cwasi.rol", "secondary")
-        .annotation("cwasi.concurrency", "0")
-        .annotation("cwasi.timeout", "soon")
-        .annotation("cwasi.embed", "fn_utils")
-        .args(["args"]);
-    let outcome = scene.run(run);
-    assert_ne!(outcome.code, 0);
-    for part in [
-        "cwasi.rol",
-        "cwasi.role",
-        "cwasi.concurrency",
-        "cwasi.timeout",
-        "soon",
-        "cwasi.embed needs cwasi.workflow or cwasi.trust",
-    ] {
-        assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
-    }
 }
 
 #[test]

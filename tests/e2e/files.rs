@@ -9,7 +9,8 @@ use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 const IMAGE: &str = "localhost/files:test";
 
 /// A scene with an image that has files, and links that lead out of it.

@@ -12,6 +12,8 @@ use cwasi_testbed::paths::checkout;
 use cwasi_testbed::port::free_port;
 use cwasi_testbed::scene::{Scene, wait_for};
 
+use crate::SHIM;
+
 /// Lines of a text, and one that is similar to a phrase.
 const TEXT: &str =
     "Who's there?\nGood night, sweet prince Hamlet\nThe rest is silence\nEnter Hamlet\n";
@@ -155,7 +157,7 @@ fn ok(body: &str) -> (u16, String) {
 
 #[test]
 fn functions_in_rust_answer_as_native() {
-    let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "functions-rust");
+    let scene = Scene::new(SHIM, "functions-rust");
     let answers = both(&scene, "n-body", &[""], &[], None);
     assert_eq!(answers, [ok("-0.169075164\n-0.169087605")]);
     let answers = both(&scene, "prime-numbers", &["n=7", "n=100000", "n=no", ""], &[], None);
@@ -169,7 +171,7 @@ fn functions_in_rust_answer_as_native() {
 
 #[test]
 fn functions_in_go_answer_as_native() {
-    let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "functions-go");
+    let scene = Scene::new(SHIM, "functions-go");
     let queries = ["length=1000&iterations=100&seed=1", "length=0", "iterations=1&length=4&seed=x"];
     let answers = both(&scene, "aes", &queries, &[], None);
     assert_eq!((answers[0].0, answers[0].1.lines().count()), (200, 101));
@@ -185,7 +187,7 @@ fn functions_in_go_answer_as_native() {
 
 #[test]
 fn functions_that_send_requests_answer_as_native() {
-    let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "functions-http");
+    let scene = Scene::new(SHIM, "functions-http");
     let text = Web::start(TEXT);
     let env = [("TEXT_URL", text.url())];
     let answers = both(&scene, "fuzzysearch", &["search=Hamlet", "x=1"], &env, Some(text.port));

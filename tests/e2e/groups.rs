@@ -2,48 +2,14 @@
 //! Pods are containers with the annotations that containerd's CRI plugin gives them.
 
 use cwasi_testbed::numbered::Numbered;
-use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, wait_for};
+use cwasi_testbed::scene::wait_for;
+
+use crate::scene;
 
 /// The pod of a container, as CRI says it.
 const POD: &str = "io.kubernetes.cri.sandbox-id";
 /// The container's name in it.
 const CONTAINER: &str = "io.kubernetes.cri.container-name";
-const WORKFLOW: &str = "cwasi.workflow";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
-
-/// A `worker` that answers with the name of its container, in this group.
-fn worker(scene: &Scene, id: &str, (key, group): (&str, &str)) {
-    let run = scene.guest(id, "actor").args(["name", id]).annotation(key, group);
-    let run = run.annotation("cwasi.role", "secondary").annotation("cwasi.function", "worker");
-    scene.start(run.annotation("cwasi.concurrency", "1").annotation("cwasi.queue", "100"));
-}
-
-/// Who answers some calls at a time.
-fn answers(scene: &Scene, run: Run) -> String {
-    scene.run(run.args(["answers", "worker", "40"])).success().text()
-}
-
-#[test]
-fn calls_prefer_their_own_group() {
-    for key in [POD, WORKFLOW] {
-        let scene = scene(if key == POD { "pods" } else { "workflows" });
-        worker(&scene, "one", (key, "blue"));
-        worker(&scene, "two", (key, "blue"));
-        worker(&scene, "three", (key, "green"));
-        let caller = |id: &str, group: &str| scene.guest(id, "fan").annotation(key, group);
-        assert_eq!(answers(&scene, caller("in-blue", "blue")), "one two\n");
-        assert_eq!(answers(&scene, caller("in-green", "green")), "three\n");
-        assert_eq!(answers(&scene, scene.guest("outside", "fan")), "one three two\n");
-        scene.kill("three", "KILL");
-        scene.wait_stopped("three");
-        assert_eq!(answers(&scene, caller("left-alone", "green")), "one two\n");
-    }
-}
-
 #[test]
 fn a_caller_prefers_its_pod_while_its_callee_lives() {
     let scene = scene("rollout");

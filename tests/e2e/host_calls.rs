@@ -15,9 +15,7 @@ use cwasi_wire::envelope::Metadata;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::{SHIM, scene};
 
 /// A reactor, and a caller on the scene's node.
 struct Host {
@@ -139,27 +137,8 @@ fn a_call_that_is_given_up_costs_no_other_call_its_answer() {
 }
 
 #[test]
-fn functions_read_and_write_http_heads() {
-    let scene = scene("host-head");
-    let run = scene.guest("svc", "actor").args(["http"]).annotation("cwasi.role", "secondary");
-    scene.start(run.annotation("cwasi.function", "svc").annotation("cwasi.concurrency", "1"));
-    let host = Host::of(&scene, CallerKind::Host);
-    let head = [("http.method", "PUT"), ("http.path", "/a"), ("http.header.x-test", "yes")];
-    let metadata = head.map(|(key, value)| Metadata::of(key, value)).to_vec();
-    let set = [("http.status", "201"), ("http.header.x-length", "70000")];
-    // Twice: no request sees another's. A long payload: its answer goes another way.
-    for (metadata, seen) in [(metadata, "PUT|/a||yes|"), (Vec::new(), "||||")] {
-        let payload = Payload::Segment(Segment::copy_of(&[7; 70_000]).unwrap());
-        let call = HostCall { metadata, ..HostCall::new("svc", payload) };
-        let answer = host.runtime.block_on(host.caller.call(call)).unwrap();
-        assert_eq!(answer.payload.into_vec().unwrap(), seen.as_bytes());
-        assert_eq!(answer.metadata, set.map(|(key, value)| Metadata::of(key, value)));
-    }
-}
-
-#[test]
 fn a_gateway_reaches_another_nodes_public_functions() {
-    let nodes = Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), "host-nodes");
+    let nodes = Nodes::new(SHIM, "host-nodes");
     let secondary = |id: &str, guest: &str| {
         let run = nodes.cloud.guest(id, guest).annotation("cwasi.role", "secondary");
         run.annotation("cwasi.function", id)

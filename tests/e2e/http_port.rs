@@ -4,32 +4,20 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
 
 use cwasi_host::metrics::node::NodeMetrics;
 use cwasi_host::state::StateDir;
+use cwasi_testbed::netns::{connect_in, connect_to};
 use cwasi_testbed::scene::{Scene, wait_for};
 use cwasi_wire::trace::{RecordedSpan, SpanKind, TraceContext};
-use nix::sched::{CloneFlags, setns};
+
+use crate::scene;
 
 const PORT: &str = "8080";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+const PORT_NUMBER: u16 = 8080;
 
 fn namespace(pid: i32) -> File {
     File::open(format!("/proc/{pid}/ns/net")).unwrap()
-}
-
-/// A connection to the port, from inside a network namespace.
-fn connect(namespace: File) -> std::io::Result<TcpStream> {
-    // A namespace belongs to a thread.
-    let connecting = std::thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, PORT.parse::<u16>().unwrap()))
-    });
-    connecting.join().unwrap()
 }
 
 /// The response to a request with this path and body, head and all.
@@ -39,7 +27,7 @@ fn ask(pid: i32, path: &str, body: &str) -> String {
 
 /// The same with more headers, each with its line's end.
 fn ask_with(pid: i32, path: &str, headers: &str, body: &str) -> String {
-    let mut stream = connect(namespace(pid)).unwrap();
+    let mut stream = connect_to(pid, PORT_NUMBER);
     let length = body.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: pod\r\nconnection: close\r\ncontent-length: {length}"
@@ -81,7 +69,9 @@ fn each_container_answers_on_its_own_port_and_ends_with_it() {
     let kept = namespace(scene.pid("one"));
     scene.kill("one", "KILL");
     scene.wait_stopped("one");
-    wait_for("the port to close", || connect(kept.try_clone().unwrap()).is_err().then_some(()));
+    wait_for("the port to close", || {
+        connect_in(kept.try_clone().unwrap(), PORT_NUMBER).is_err().then_some(())
+    });
     assert!(ask(scene.pid("two"), "/", "x").ends_with("two"));
 }
 

@@ -13,7 +13,6 @@ use cwasi_testbed::scene::{Scene, guests_dir};
 use oci_spec::image::MediaType;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
 /// The module's path in every image.
 const MODULE: &str = "/app/m.wasm";
 /// Bytes of an archive in one frame of Zstandard data.
@@ -28,6 +27,8 @@ enum Entry<'a> {
 }
 
 use Entry::{File, HardLink, Symlink};
+
+use crate::SHIM;
 
 fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
@@ -76,33 +77,6 @@ fn embedded(scene: &Scene, id: &str, image: &str) -> Outcome {
     let run = scene.guest(id, "probe").args(["call", "inside", "hello"]);
     let run = run.annotation("cwasi.workflow", "w").annotation("cwasi.mode", "embedded");
     scene.run(run.annotation("cwasi.embed", &format!("inside={image}")))
-}
-
-#[test]
-fn a_module_that_an_upper_layer_removed_is_not_embedded() {
-    let scene = Scene::new(SHIM, "layers-removed");
-    let module = server();
-    for (name, upper) in [
-        ("whiteout", vec![File("app/.wh.m.wasm", b"")]),
-        ("whiteout-of-folder", vec![File(".wh.app", b"")]),
-        ("opaque", vec![File("app/.wh..wh..opq", b""), File("app/other", b"x")]),
-        ("folder-to-file", vec![File("app", b"x")]),
-        ("folder-to-symlink", vec![Symlink("app", "etc")]),
-        ("file-to-symlink", vec![Symlink("app/m.wasm", "nothing")]),
-        ("file-to-folder", vec![File("app/m.wasm/x", b"")]),
-    ] {
-        let lower = [File("app/m.wasm", &module), File("etc/hosts", b"")];
-        let image = import(&scene, name, vec![gzip(&lower), gzip(&upper)]);
-        let alone = scene.run(scene.image(&image, &format!("{name}-alone")).args([MODULE]));
-        assert_ne!(alone.code, 0, "{name}: its container has no module");
-        let outcome = embedded(&scene, name, &image);
-        assert_ne!(outcome.code, 0, "{name}: {}", outcome.text());
-        assert!(
-            outcome.stderr.contains("it has no file /app/m.wasm"),
-            "{name}: {}",
-            outcome.stderr
-        );
-    }
 }
 
 #[test]

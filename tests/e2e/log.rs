@@ -9,12 +9,7 @@ use std::path::PathBuf;
 
 use cwasi_testbed::scene::{BUSYBOX, Scene, wait_for};
 
-/// More log lines than a pipe holds, several times over.
-const GREETINGS: usize = 6000;
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::scene;
 
 /// A stream of a container that `ctr run --detach` has left without a reader.
 fn fifo(scene: &Scene, name: &str) -> PathBuf {
@@ -37,34 +32,6 @@ fn read_until<T>(path: &PathBuf, enough: impl Fn(&str) -> Option<T>) -> (String,
         enough(&text)
     });
     (text, found)
-}
-
-#[test]
-fn an_unread_log_loses_counted_lines_only() {
-    let scene = scene("log");
-    scene.secondary("greeter", "greeter");
-    let calls = ["repeat".into(), "greeter".into(), GREETINGS.to_string(), "Ada".into()];
-    let outcome = scene.run(scene.guest("p", "probe").args(calls)).success();
-    assert_eq!(outcome.text(), format!("ok {GREETINGS}\n"));
-    let dropped = |text: &str| {
-        let said = text.lines().find_map(|line| {
-            line.strip_suffix(" log lines dropped: this function's stderr was full")
-        })?;
-        said.strip_prefix("cwasi: ")?.parse::<usize>().ok()
-    };
-    // No further call is needed for that.
-    let (text, dropped) = read_until(&fifo(&scene, "greeter-stderr"), dropped);
-    let kept = text.lines().filter(|line| line.starts_with("INFO greeter: greeting Ada for "));
-    let kept = kept.count();
-    assert_eq!((kept > 0, kept + dropped), (true, GREETINGS), "each line was kept or counted");
-    // With a reader, all is as ever.
-    let outcome = scene.run(scene.guest("q", "probe").args(["repeat", "greeter", "3", "Grace"]));
-    assert_eq!(outcome.success().text(), "ok 3\n");
-    let whole = |text: &str| {
-        (text.matches("greeting Grace for ").count() == 3 && text.ends_with('\n')).then_some(())
-    };
-    let (text, ()) = read_until(&fifo(&scene, "greeter-stderr"), whole);
-    assert!(!text.contains("dropped"), "{text}");
 }
 
 #[test]
@@ -177,38 +144,4 @@ fn log_uris_name_files_or_are_errors() {
         assert!(outcome.stderr.contains(words), "{uri}: {}", outcome.stderr);
         let _removed = scene.ctr(["container", "rm", "refused"]);
     }
-}
-
-#[test]
-fn a_log_with_a_bound_keeps_its_end_in_order() {
-    const LINES: u32 = 100_000;
-    const MAX: u64 = 64 << 10;
-    let scene = scene("log-bound");
-    scene.import_busybox();
-    let dir = tempfile::tempdir().unwrap();
-    let script = format!("seq 0 {}; echo end >&2", LINES - 1);
-    let native = scene.image(BUSYBOX, "native").args(["sh", "-c", &script]);
-    let function = scene.guest("function", "probe").args(["print", &LINES.to_string()]);
-    let all: String = (0..LINES).map(|line| format!("{line}\n")).collect();
-    for (run, id, end) in [(native, "native", "end\n"), (function, "function", "")] {
-        let file = dir.path().join(id);
-        let uri = format!("file://{}?max-size={MAX}&max-files=3", file.display());
-        scene.start(run.flag("--log-uri").flag(&uri));
-        scene.wait_stopped(id);
-        // Complete when the end is known, not only when the task is removed.
-        let files = [".2", ".1", ""].map(|number| format!("{}{number}", file.display()));
-        let texts = files.map(|file| std::fs::read_to_string(file).unwrap());
-        assert!(texts.iter().all(|text| text.len() as u64 <= MAX), "{id}");
-        let text = texts.concat().replace(" \n", "\n");
-        assert!((all.clone() + end).ends_with(&text), "{id}: {:?}", &text[text.len() - 100..]);
-        scene.remove(id);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "{id}");
-        std::fs::read_dir(dir.path())
-            .unwrap()
-            .for_each(|it| std::fs::remove_file(it.unwrap().path()).unwrap());
-    }
-    let run = scene.guest("refused", "probe").args(["exit", "0"]).flag("--log-uri");
-    let outcome = run.flag("file:///l?max-size=1").detach(&scene.containerd).unwrap();
-    assert!(outcome.code != 0 && outcome.stderr.contains("at least 65536"), "{}", outcome.stderr);
-    let _removed = scene.ctr(["container", "rm", "refused"]);
 }

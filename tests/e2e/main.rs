@@ -40,3 +40,13 @@ mod soak;
 mod traces;
 mod triggers;
 mod versions;
+
+use cwasi_testbed::scene::Scene;
+
+/// The runtime's program.
+const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+
+/// A scene on containerd 1.6, whose namespace begins with `name`.
+fn scene(name: &str) -> Scene {
+    Scene::new(SHIM, name)
+}

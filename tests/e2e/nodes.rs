@@ -14,8 +14,10 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::SHIM;
+
 fn nodes(name: &str) -> Nodes {
-    Nodes::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
+    Nodes::new(SHIM, name)
 }
 
 /// Function `name` as a secondary, in a container of another name.
@@ -214,25 +216,8 @@ fn messages_are_kept_until_their_function_runs_on_any_node() {
 }
 
 #[test]
-fn messages_of_a_pod_are_handled_in_that_pod() {
-    const POD: &str = "io.kubernetes.cri.sandbox-id";
-    let nodes = nodes("emit-pods");
-    let numbered = Numbered::default();
-    for pod in ["old", "new"] {
-        let server = secondary(&nodes.edge, pod, "server").annotation(POD, pod);
-        nodes.edge.start(numbered.noting(pod, server));
-    }
-    let records: Vec<_> = (1..=20).map(|number| format!("!record {number}")).collect();
-    let sender = nodes.edge.guest("sender", "probe").annotation(POD, "new");
-    let sent = nodes.edge.run(sender.args(["emit", "server"]).args(records));
-    assert_eq!(sent.success().text(), "kept\n".repeat(20));
-    wait_for("the messages", || (numbered.executed("new").len() == 20).then_some(()));
-    assert!(numbered.executed("old").is_empty(), "a message left its pod");
-}
-
-#[test]
 fn without_redis_a_message_is_refused_in_words() {
-    let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+    let shim = SHIM;
     let scene = Scene::new(shim, "no-redis");
     let sent = scene.run(scene.guest("sender", "probe").args(["emit", "server", "x"])).success();
     assert!(sent.text().starts_with("not available: "), "{}", sent.text());

@@ -16,16 +16,14 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::scene;
+
 /// How long a guest sleeps or is waited for, in milliseconds: the next one when the last one was too short.
 const WAITS_MS: [u32; 4] = [2000, 8000, 32_000, 128_000];
 /// Longest life of a guest that waits.
 const LIFE_MAX: &str = "600s";
 /// Fewest pauses of a waiting guest.
 const PAUSES_MIN: u32 = 3;
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
 
 /// Runs a guest with longer and longer waits, until it was paused often enough in one. `run` gets the wait and an id,
 /// and returns the number of pauses.

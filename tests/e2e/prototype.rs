@@ -5,7 +5,8 @@ use cwasi_testbed::nodes::Nodes;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 const ANSWER: &str = "hello world from from fnB socket server. Result from Module B : ";
 
 fn old(scene: &Scene, container: &str) -> Run {

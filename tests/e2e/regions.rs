@@ -7,12 +7,10 @@ use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, wait_for};
 
+use crate::scene;
+
 /// 100 MiB, the largest payload of the paper's experiments.
 const LARGE: &str = "104857600";
-
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
 
 /// Runs the sender as a primary with these arguments.
 fn sender(scene: &Scene, id: &str, args: &[&str]) -> Outcome {
@@ -77,19 +75,6 @@ fn a_response_of_100_mib_is_read_where_it_arrives() {
     let outcome = sender(&scene, "p", &["fetch", LARGE, "2", "reader"]);
     assert_eq!(outcome.success().text(), format!("{LARGE} bytes, 2 rounds: as expected\n"));
     wait_for("the response to be gone", || (memfds(&scene, "reader") == 0).then_some(()));
-}
-
-#[test]
-fn lengths_around_pages_and_frames_arrive() {
-    let scene = scene("lengths");
-    reader(&scene, "reader");
-    for size in ["1", "65535", "65536", "65537", "69632", "69633", "1000003"] {
-        for verb in ["send", "fetch"] {
-            let id = format!("{verb}-{size}");
-            let outcome = sender(&scene, &id, &[verb, size, "3", "reader"]);
-            assert_eq!(outcome.success().text(), format!("{size} bytes, 3 rounds: as expected\n"));
-        }
-    }
 }
 
 /// What is lent within a workflow comes back, and what is kept for the next call is given up after a while.

@@ -15,7 +15,7 @@ use cwasi_testbed::scene::{Scene, unique, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 fn scene(version: ContainerdVersion, name: &str) -> Scene {
     Scene::alone(version, SHIM, name)
@@ -68,11 +68,6 @@ fn functions_outlive_containerd_1_6() {
 }
 
 #[test]
-fn functions_outlive_containerd_1_7() {
-    containerd_is_away(ContainerdVersion::V1_7);
-}
-
-#[test]
 fn functions_outlive_containerd_2() {
     containerd_is_away(ContainerdVersion::V2);
 }
@@ -112,11 +107,6 @@ fn everything_is_killed(version: ContainerdVersion) {
 #[test]
 fn functions_start_again_after_everything_was_killed_on_1_6() {
     everything_is_killed(ContainerdVersion::V1_6);
-}
-
-#[test]
-fn functions_start_again_after_everything_was_killed_on_1_7() {
-    everything_is_killed(ContainerdVersion::V1_7);
 }
 
 #[test]

@@ -9,21 +9,14 @@ use std::thread;
 use cwasi_config::Engine;
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, unique, wait_for};
 
-fn scene(name: &str) -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name)
-}
+use crate::{SHIM, scene};
 
 #[test]
-fn arguments_arrive_in_order_and_unchanged() {
+fn arguments_and_environment_are_the_given_ones() {
     let scene = scene("args");
     let run = scene.guest("c", "probe").args(["args", "a", "b c", "", "ü"]);
     assert_eq!(scene.run(run).success().text(), "/probe.wasm\nargs\na\nb c\n\nü\n");
-}
-
-#[test]
-fn environment_is_the_given_one() {
-    let scene = scene("env");
-    let run = scene.guest("c", "probe").args(["env"]).env("COLOUR", "dark blue");
+    let run = scene.guest("env", "probe").args(["env"]).env("COLOUR", "dark blue");
     let text = scene.run(run).success().text();
     assert!(text.lines().any(|line| line == "COLOUR=dark blue"), "{text}");
     // Nothing of the host's own environment.
@@ -49,44 +42,6 @@ fn stdin_reaches_the_guest_and_stdout_comes_back_binary_safe() {
 }
 
 #[test]
-fn stdout_and_stderr_are_kept_apart() {
-    let scene = scene("stderr");
-    let outcome = scene.run(scene.guest("c", "probe").args(["both", "to-out", "to-err"])).success();
-    assert_eq!(
-        (outcome.text().as_str(), outcome.guest_stderr().as_str()),
-        ("to-out\n", "to-err\n")
-    );
-}
-
-#[test]
-fn the_exit_code_is_the_guests() {
-    let scene = scene("exit");
-    for code in [0, 1, 7, 255] {
-        let run = scene.guest(&format!("c{code}"), "probe").args(["exit".into(), code.to_string()]);
-        assert_eq!(scene.run(run).code, code);
-    }
-}
-
-#[test]
-fn a_trap_is_told_on_stderr_with_a_code_of_its_own() {
-    let scene = scene("trap");
-    let outcome = scene.run(scene.guest("c", "probe").args(["say-then", "before", "trap"]));
-    assert_eq!(outcome.code, 134, "{}", outcome.stderr);
-    assert_eq!(outcome.text(), "before\n");
-    assert!(outcome.stderr.contains("unreachable"), "{}", outcome.stderr);
-}
-
-#[test]
-fn an_out_of_bounds_access_and_endless_recursion_are_ends_not_hangs() {
-    let scene = scene("ends");
-    let outcome = scene.run(scene.guest("oob", "probe").args(["oob"]));
-    assert_eq!(outcome.code, 134, "{}", outcome.stderr);
-    let outcome = scene.run(scene.guest("recurse", "probe").args(["recurse"]));
-    assert_ne!(outcome.code, 0);
-    assert!(!outcome.stderr.is_empty(), "the end has a message");
-}
-
-#[test]
 fn signals_end_a_primary_with_128_and_their_number() {
     let scene = scene("signals");
     for (verb, signal, code) in [
@@ -102,15 +57,6 @@ fn signals_end_a_primary_with_128_and_their_number() {
         scene.wait_stopped(&id);
         assert_eq!(scene.remove(&id), code, "{verb} with SIG{signal}");
     }
-}
-
-#[test]
-fn an_attached_run_ends_when_its_task_is_killed() {
-    let scene = scene("attached");
-    let running = scene.guest("c", "probe").args(["loop"]).spawn(&scene.containerd).unwrap();
-    wait_for("c to run", || (scene.status("c").as_deref() == Some("RUNNING")).then_some(()));
-    scene.kill("c", "KILL");
-    assert_eq!(running.finish().unwrap().code, 137);
 }
 
 #[test]
@@ -141,17 +87,7 @@ fn the_memory_limit_holds_and_the_cgroup_is_the_asked_one() {
 #[test]
 fn each_worker_that_memory_kills_is_an_event() {
     let scene = scene("oom-events");
-    let events = scene.node.path().join("oom-events");
-    let mut command = scene.ctr_command();
-    // Without those of other scenes.
-    let filter = format!("namespace=={:?}", scene.namespace);
-    command.args(["events", &filter]).stdout(std::fs::File::create(&events).unwrap());
-    let mut listener = Listener(command.spawn().unwrap());
-    // What happens before it listens is not published again.
-    wait_for("a listener that receives", || {
-        let _event = scene.ctr(["images", "label", GUESTS, "heard=yes"]).success();
-        std::fs::read_to_string(&events).unwrap().contains("/images/update").then_some(())
-    });
+    let events = scene.events(GUESTS);
     let eater = scene.guest("eater", "probe").args(["alloc", "512"]);
     let eater = eater.annotation("cwasi.role", "secondary").annotation("cwasi.function", "eater");
     scene.start(eater.flag("--memory-limit").flag("100663296"));
@@ -159,26 +95,12 @@ fn each_worker_that_memory_kills_is_an_event() {
         let outcome = scene.run(scene.guest("caller", "probe").args(["call", "eater", "x"]));
         assert_ne!(outcome.code, 0, "{}", outcome.text());
         wait_for("an event for each kill", || {
-            let text = std::fs::read_to_string(&events).unwrap();
-            (text.matches("/tasks/oom").count() == kills).then_some(())
+            (events.text().matches("/tasks/oom").count() == kills).then_some(())
         });
     }
     assert_eq!(scene.status("eater").as_deref(), Some("RUNNING"));
     scene.remove("eater");
-    listener.0.kill().unwrap();
-    listener.0.wait().unwrap();
-    assert_eq!(std::fs::read_to_string(&events).unwrap().matches("/tasks/oom").count(), 2);
-}
-
-/// `ctr events`, ended with its test.
-struct Listener(std::process::Child);
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        // It may have been ended already.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
+    assert_eq!(events.text().matches("/tasks/oom").count(), 2);
 }
 
 #[test]
@@ -210,18 +132,6 @@ fn a_detached_task_answers_ctr_task_as_with_runc() {
 }
 
 #[test]
-fn exec_into_a_function_is_refused_in_words() {
-    let scene = scene("exec");
-    scene.start(scene.guest("c", "probe").args(["block"]));
-    let outcome = scene.ctr(["task", "exec", "--exec-id", "e", "c", "/bin/true"]);
-    assert_ne!(outcome.code, 0);
-    let words = "is the WebAssembly function";
-    assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("there is no exec"), "{}", outcome.stderr);
-    assert_eq!(scene.status("c").as_deref(), Some("RUNNING"));
-}
-
-#[test]
 fn the_same_runtime_runs_native_programs() {
     let scene = scene("native");
     scene.import_busybox();
@@ -230,7 +140,8 @@ fn the_same_runtime_runs_native_programs() {
     assert_eq!(scene.run(busybox("code", &["sh", "-c", "exit 3"])).code, 3);
     let outcome = scene.run(busybox("cat", &["cat"]).stdin(b"from stdin".to_vec())).success();
     assert_eq!(outcome.text(), "from stdin");
-    let run = busybox("env", &["sh", "-c", "echo $COLOUR"]).env("COLOUR", "blue");
+    // Its own environment, and no variable of the runtime's.
+    let run = busybox("env", &["sh", "-c", "echo $COLOUR $LD_PRELOAD"]).env("COLOUR", "blue");
     assert_eq!(scene.run(run).success().text(), "blue\n");
     // Its own pid namespace.
     assert_eq!(scene.run(busybox("pid", &["sh", "-c", "echo $$"])).success().text(), "1\n");
@@ -245,15 +156,6 @@ fn the_same_runtime_runs_native_programs() {
 }
 
 #[test]
-fn a_native_program_that_is_not_there_is_an_error_in_words() {
-    let scene = scene("absent");
-    scene.import_busybox();
-    let outcome = scene.run(scene.image(BUSYBOX, "c").args(["/bin/nothing"]));
-    assert_ne!(outcome.code, 0);
-    assert!(outcome.stderr.contains("/bin/nothing"), "{}", outcome.stderr);
-}
-
-#[test]
 fn a_module_that_is_not_there_is_an_error_in_words() {
     let scene = scene("no-module");
     let outcome = scene.run(scene.guest("c", "nothing"));
@@ -263,7 +165,7 @@ fn a_module_that_is_not_there_is_an_error_in_words() {
 
 #[test]
 fn names_of_63_characters_work_everywhere() {
-    let shim = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+    let shim = SHIM;
     let namespace = format!("{:n<63}", unique("long") + "-");
     let scene = Scene::open(cwasi_testbed::paths::ContainerdVersion::V1_6, shim, &namespace);
     let callee = "s".repeat(63);
@@ -300,15 +202,6 @@ fn functions_run_without_the_compiler_in_their_memory() {
         assert!(!maps.contains("libLLVM"), "{maps}");
         scene.remove("server");
     }
-}
-
-#[test]
-fn a_native_program_has_no_variable_of_ours() {
-    let scene = scene("native-env");
-    scene.import_busybox();
-    let run = scene.image(BUSYBOX, "c").args(["/bin/busybox", "env"]);
-    let text = scene.run(run).success().text();
-    assert!(text.contains("PATH=") && !text.contains("LD_PRELOAD"), "{text}");
 }
 
 /// Connects to 127.0.0.1 on a port that it may not reach, then on one that it may, which it sends "hello". With

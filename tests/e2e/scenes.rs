@@ -2,7 +2,7 @@
 
 use cwasi_testbed::scene::Scene;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 #[test]
 fn a_scene_does_not_see_another_ones_containers() {

@@ -7,13 +7,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use cwasi_networked::streams::dead_key;
 use cwasi_testbed::redis::{Redis, RedisVersion};
 use cwasi_testbed::run::Run;
 use cwasi_testbed::scene::{Scene, wait_for};
-use cwasi_wire::ids::Identity;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 /// A Redis, a scene whose shims use it, and a folder in which the function notes what ran.
 struct Fixture {
@@ -72,17 +70,6 @@ impl Fixture {
         summary.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// Has entries that were taken wait no longer for their next attempt.
-    fn age(&self, stream: &str) {
-        let group = format!("cwasi:{}/worker", self.scene.namespace);
-        let pending = self.redis.cli(&["XPENDING", stream, &group, "-", "+", "10"]);
-        for entry in pending.lines().collect::<Vec<_>>().chunks_exact(4) {
-            let claim =
-                ["XCLAIM", stream, &group, entry[1], "0", entry[0], "IDLE", "60000", "JUSTID"];
-            self.redis.cli(&claim);
-        }
-    }
-
     fn wait_pending(&self, stream: &str, count: &str) {
         let is = || (self.pending(stream) == count).then_some(());
         wait_for(&format!("{count} pending entries"), is);
@@ -138,27 +125,6 @@ fn entries_of_a_killed_instance_are_handled_by_the_next() {
     fixture.scene.start(function());
     fixture.wait_ran(&["1", "2", "3"]);
     fixture.wait_pending(&stream, "0");
-    fixture.scene.remove_containers();
-}
-
-#[test]
-fn an_entry_that_always_fails_is_given_up() {
-    let fixture = Fixture::new("trigger-fail");
-    fixture.scene.settings(&fixture.url());
-    let stream = fixture.name("orders");
-    fixture.scene.start(fixture.function(&format!("redis-stream:{stream}")));
-    fixture.add(&stream, "!fail no such order");
-    fixture.add(&stream, "!record 1");
-    fixture.wait_ran(&["1"]);
-    let (namespace, function) = (fixture.scene.namespace.clone(), "worker".to_owned());
-    let dead = dead_key(&Identity { namespace, pod_namespace: String::new(), function });
-    wait_for("the dead letter", || {
-        fixture.age(&stream);
-        (fixture.redis.cli(&["XLEN", &dead]) == "1").then_some(())
-    });
-    fixture.wait_pending(&stream, "0");
-    let letter = fixture.redis.cli(&["XRANGE", &dead, "-", "+"]);
-    assert!(letter.contains("no such order") && letter.contains(&stream), "{letter}");
     fixture.scene.remove_containers();
 }
 

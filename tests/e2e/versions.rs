@@ -9,7 +9,7 @@ use cwasi_testbed::image::{MODULE_MEDIA_TYPES, Start, write_module_image};
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{BUSYBOX, Scene, guests_dir, unique};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
 
 fn scene(version: ContainerdVersion, name: &str) -> Scene {
     Scene::open(version, SHIM, &unique(name))
@@ -134,11 +134,6 @@ fn embedding(version: ContainerdVersion) {
     let caller = caller.annotation("cwasi.workflow", "w").annotation("cwasi.embed", "svc");
     let outcome = scene.run(caller.annotation("cwasi.mode", "embedded"));
     assert_eq!(outcome.success().text(), "x");
-}
-
-#[test]
-fn containerd_1_7_embeds_functions() {
-    embedding(ContainerdVersion::V1_7);
 }
 
 #[test]

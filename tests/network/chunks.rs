@@ -1,7 +1,7 @@
 //! Large payloads: put and taken at the same time, and what becomes of a call when either side, a chunk or Redis is
 //! lost in between.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use cwasi_modes::{CallError, Payload};
@@ -9,11 +9,10 @@ use cwasi_networked::RedisSession;
 use cwasi_networked::claims::{CHUNK_LEN, ChunkSender, ClaimError, Claims, WINDOW};
 use cwasi_sys::random::bytes16;
 use cwasi_testbed::redis::{Redis, RedisVersion};
-use cwasi_wire::ids::CallId;
 use cwasi_wire::network::{self, AnswerKind, Claim, encode};
 
 use crate::faults::call;
-use crate::fixture::{Node, PATIENCE, Peer, Served, counts, target, wait_for};
+use crate::fixture::{Node, PATIENCE, Peer, Served, target, wait_for};
 
 /// More chunks than lie in Redis at a time.
 const MANY: u64 = 2 * WINDOW;
@@ -253,47 +252,4 @@ fn redis_lost_while_a_payload_is_put_ends_the_call_as_not_accepted() {
         drop(peer);
     });
     assert!(matches!(error, CallError::Unreachable { .. }), "{error:?}");
-}
-
-#[test]
-fn large_payloads_survive_a_restart_of_redis() {
-    /// So that a failure ends the test.
-    const CALLS_MAX: usize = 2000;
-    let mut served = Served::start();
-    let (_here, mut worker) = Node::start("here", &target(&served.redis)).caller_kept();
-    let bytes = chunks(MANY);
-    let lost = AtomicBool::new(false);
-    let ends = std::thread::scope(|scope| {
-        let calling = scope.spawn(|| {
-            let mut ends = Vec::new();
-            let mut answered_after_a_loss = 0;
-            while answered_after_a_loss < 3 && ends.len() < CALLS_MAX {
-                let id = CallId(bytes16());
-                let end = worker.call_as(id, &bytes, PATIENCE).map(|answer| answer == bytes);
-                lost.fetch_or(end.is_err(), Ordering::Relaxed);
-                let is_after = lost.load(Ordering::Relaxed) && end.is_ok();
-                answered_after_a_loss += usize::from(is_after);
-                ends.push((id, end));
-            }
-            ends
-        });
-        // Until one of them is hit.
-        while !lost.load(Ordering::Relaxed) {
-            let before = served.ran();
-            wait_for("calls", || served.ran() > before || lost.load(Ordering::Relaxed));
-            served.redis.stop();
-            served.redis.restart();
-        }
-        calling.join().unwrap()
-    });
-    let counts = counts(&served.executions);
-    for (id, end) in ends {
-        let ran = counts.get(&id).copied().unwrap_or(0);
-        match end {
-            Ok(same) => assert!(same && ran == 1, "{ran} runs, the same bytes: {same}"),
-            Err(CallError::Broken { .. }) => assert!(ran <= 1, "{end:?}"),
-            Err(CallError::Unreachable { .. }) => assert_eq!(ran, 0, "{end:?}"),
-            Err(error) => panic!("{error}"),
-        }
-    }
 }

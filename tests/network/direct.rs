@@ -28,8 +28,8 @@ use tokio_rustls::client::TlsStream;
 
 use crate::faults::call;
 use crate::fixture::{
-    Executions, GROWN, Instance, Node, PATIENCE, Peer, StopWhenDone, counts, identity, reactor,
-    target, wait_for,
+    Executions, Instance, Node, PATIENCE, Peer, StopWhenDone, counts, identity, reactor, target,
+    wait_for,
 };
 
 /// A machine: what its shims share.
@@ -128,29 +128,6 @@ impl Pair {
         assert_eq!(counts.len(), calls);
         assert!(counts.values().all(|count| *count == 1));
     }
-}
-
-#[test]
-fn calls_need_no_redis() {
-    let mut pair = Pair::start();
-    let mut worker = pair.here.caller();
-    assert_eq!(worker.call(b"first", PATIENCE), Ok(b"first".to_vec()));
-    assert_eq!(pair.redis.cli(&["KEYS", "cwasi:try:*"]), "", "nothing was published");
-    assert_eq!(worker.path_of_a_call(), Path::PATH_DIRECT);
-    pair.redis.stop();
-    let large = vec![9; 3 << 20];
-    for round in 0..30 {
-        // Past the age at which locations are looked up, and that of a believed one.
-        std::thread::sleep(Duration::from_millis(250));
-        let mut another = pair.here.caller();
-        assert_eq!(another.call(b"x", PATIENCE), Ok(b"x".to_vec()), "{round}");
-        assert_eq!(worker.call(&large, PATIENCE).as_ref(), Ok(&large), "{round}");
-    }
-    assert_eq!(worker.call(b"grow", PATIENCE), Ok(vec![7; GROWN]));
-    assert!(matches!(worker.call(b"fail", PATIENCE), Err(CallError::Failed { .. })));
-    pair.assert_ran(64);
-    pair.redis.restart();
-    assert_eq!(worker.call(b"again", PATIENCE), Ok(b"again".to_vec()));
 }
 
 #[test]

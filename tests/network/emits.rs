@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cwasi_host::network::{ATTEMPTS_MAX, EVENT_MAX};
+use cwasi_host::network::EVENT_MAX;
 use cwasi_modes::CallError;
 use cwasi_networked::stream_key;
-use cwasi_networked::streams::dead_key;
 use cwasi_testbed::redis::{Redis, RedisVersion, Setup};
 
 use crate::fixture::{
@@ -85,28 +84,6 @@ fn an_instance_of_the_senders_own_group_comes_first() {
 }
 
 #[test]
-fn what_a_dead_shim_left_is_handled_by_another() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let here = Node::start("here", &target(&redis));
-    let dying = Node::start("dying", &target(&redis));
-    let first = Instance::start(&executions);
-    dying.serve(&first);
-    let sent: BTreeSet<_> = (0..40).map(|i| format!("slow {i}").into_bytes()).collect();
-    for payload in &sent {
-        here.emit(payload, PATIENCE).unwrap();
-    }
-    wait_for("some to be handled", || executions.lock().unwrap().len() > 5);
-    dying.kill();
-    drop(first);
-    let second = Instance::start(&executions);
-    let there = Node::start("there", &target(&redis));
-    there.serve(&second);
-    wait_for_reclaim(&redis);
-    assert_eq!(handled(&executions), sent);
-}
-
-#[test]
 fn a_dead_consumers_message_behind_many_live_ones_is_taken() {
     let redis = Redis::start(RedisVersion::Redis7);
     let here = Node::start("here", &target(&redis));
@@ -139,25 +116,6 @@ fn a_dead_consumers_message_behind_many_live_ones_is_taken() {
         handled(&executions).contains(&last)
     });
     assert_eq!(handled(&executions), BTreeSet::from([last]), "living ones stay where they are");
-}
-
-#[test]
-fn an_unhandled_message_goes_to_the_dead_letters() {
-    let redis = Redis::start(RedisVersion::Redis7);
-    let executions = Executions::default();
-    let instance = Instance::start(&executions);
-    let node = Node::start("node", &target(&redis));
-    node.serve(&instance);
-    node.emit(b"fail always", PATIENCE).unwrap();
-    node.emit(b"fine", PATIENCE).unwrap();
-    // Attempts are some seconds apart.
-    let dead = dead_key(&identity("b"));
-    wait_at_most(PATIENCE * 4, "the dead letter", || redis.cli(&["XLEN", &dead]) == "1");
-    wait_for("the stream to empty", || waiting(&redis) == "0");
-    let letter = redis.cli(&["XRANGE", &dead, "-", "+"]);
-    assert!(letter.contains("fail always") && letter.contains("no such plate"), "{letter}");
-    let failed = executions.lock().unwrap().iter().filter(|(_, one)| one == b"fail always").count();
-    assert_eq!(failed as u64, ATTEMPTS_MAX);
 }
 
 #[test]

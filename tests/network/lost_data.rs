@@ -41,26 +41,6 @@ fn after_flushall_known_and_unknown_names_are_waited_for() {
     assert!(waited, "the node says that there is no function");
 }
 
-#[test]
-fn after_a_restart_known_and_unknown_names_are_waited_for() {
-    let mut served = Served::start();
-    let known = Node::start("known", &target(&served.redis));
-    let mut worker = known.caller();
-    assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
-    let waited = (0..LOSSES).any(|number| {
-        served.redis.restart();
-        let fresh = Node::start(&format!("fresh-{number}"), &target(&served.redis));
-        is_listed(&fresh.locations("b").unwrap())
-    });
-    assert!(waited, "a fresh node says that there is no function");
-    let ended = worker.call(b"x", WAIT);
-    // The first one may have been sent before the loss was noticed.
-    if ended != Ok(b"x".to_vec()) {
-        assert!(matches!(ended, Err(CallError::Broken { .. })), "{ended:?}");
-        assert_eq!(worker.call(b"x", WAIT), Ok(b"x".to_vec()));
-    }
-}
-
 /// Longer than a list counts as fresh, and shorter than a function without announcements counts as lost.
 const FLUSHES: u32 = 25;
 

@@ -5,11 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
-mod cable;
 mod chunks;
 mod demand;
 mod direct;
-mod direct_cables;
 mod direct_certificates;
 mod direct_faults;
 mod direct_outages;

@@ -21,7 +21,6 @@ use crate::frames::{receive_frame, send_frame};
 use crate::function::{Caller, Function, identity, launch};
 use crate::guests::guests;
 use crate::secondary::{call as large_call, idle_descriptors_len};
-use crate::traced::Held;
 
 /// Longest deadline of a call in milliseconds.
 const LONG_MS: u64 = 20_000;
@@ -151,53 +150,6 @@ fn every_call_has_one_end_whenever_workers_die() {
 }
 
 #[test]
-fn a_busy_function_without_a_queue_refuses() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "none", workers(1, 0));
-    let mut busy = function.caller();
-    let mut others: Vec<_> = (0..5).map(|_| function.caller()).collect();
-    for _ in 0..3 {
-        function.until_idle(1);
-        busy.send(b"l", LONG_MS);
-        // It is taken, or it would be refused like these.
-        function.until_busy(1);
-        for caller in &mut others {
-            assert_eq!(errno(caller.call(b"e")), Errno::Overloaded);
-        }
-        // Before the running one's end, which is what they would wait for otherwise.
-        let early =
-            seqpacket::wait_any(&[busy.connection.as_fd()], None, Some(Deadline::PASSED)).unwrap();
-        assert!(early.is_empty(), "refused, not waited for");
-        kill_worker(&function);
-        assert_eq!(errno(busy.receive().1), Errno::Broken);
-        eventually("a worker", || others[0].call(b"c").ok());
-    }
-    function.end();
-}
-
-#[test]
-fn excess_requests_are_refused_beside_a_stopped_worker() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "held", workers(1, 2));
-    let mut caller = function.caller();
-    assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
-    function.until_idle(1);
-    let held = Held::new(Pid::from_raw(function.workers()[0]));
-    // One for the worker, two for the queue.
-    let taken: Vec<_> = (0..3).map(|_| caller.send(b"e", LONG_MS)).collect();
-    let refused: Vec<_> = (0..4).map(|_| caller.send(b"e", LONG_MS)).collect();
-    for number in refused {
-        let (answered, outcome) = caller.receive();
-        assert_eq!((answered, errno(outcome)), (number, Errno::Overloaded));
-    }
-    drop(held);
-    for number in taken {
-        assert_eq!(caller.receive(), (number, Ok(b"e".to_vec())));
-    }
-    function.end();
-}
-
-#[test]
 fn a_full_queue_is_exact_while_workers_get_on() {
     const QUEUE: usize = 5;
     const SENT: usize = 400;
@@ -239,41 +191,6 @@ fn a_full_queue_is_exact_while_workers_get_on() {
     for number in waiting {
         let (answered, outcome) = caller.receive();
         assert_eq!((answered, outcome), (number, Ok(b"e".to_vec())), "in their order");
-    }
-    function.end();
-}
-
-#[test]
-fn an_endless_request_delays_no_other_caller() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "two", workers(2, 4));
-    let (mut one, mut two) = (function.caller(), function.caller());
-    let number = one.send(b"p", 700);
-    for _ in 0..200 {
-        assert_eq!(two.call(b"c"), Ok(b"1".to_vec()));
-    }
-    let (ended, outcome) = one.receive();
-    assert_eq!((ended, errno(outcome)), (number, Errno::Timeout));
-    assert_eq!(one.call(b"c"), Ok(b"1".to_vec()));
-    function.end();
-}
-
-#[test]
-fn a_killed_workers_request_is_answered_for_it_and_what_waits_is_served() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "dies", workers(1, 4));
-    let (mut one, mut two) = (function.caller(), function.caller());
-    for _ in 0..10 {
-        // What an answer says to be over is on the table a moment later.
-        function.until_idle(1);
-        let number = one.send(b"p", LONG_MS);
-        function.until_busy(1);
-        // Init has queued this one or not yet; both are right.
-        let waiting = two.send(b"e", LONG_MS);
-        kill_worker(&function);
-        let (ended, outcome) = one.receive();
-        assert_eq!((ended, errno(outcome)), (number, Errno::Broken));
-        assert_eq!(two.receive(), (waiting, Ok(b"e".to_vec())));
     }
     function.end();
 }
@@ -421,47 +338,6 @@ fn init_of_an_idle_function_sleeps() {
         assert_eq!(function.caller().call(b"c"), Ok(b"1".to_vec()));
         until_init_sleeps(&function);
     }
-    function.end();
-}
-
-/// Every caller calls while one worker after the other is stopped; before its calls init sleeps, or not.
-fn calls_beside_a_stopped_worker(function: &Function<'_>, init_sleeps: bool) {
-    let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
-    for caller in &mut callers {
-        assert_eq!(caller.call(b"c"), Ok(b"1".to_vec()));
-    }
-    for worker in function.workers() {
-        function.until_idle(4);
-        let stopped = Stopped::new(Pid::from_raw(worker));
-        for _ in 0..3 {
-            if init_sleeps {
-                until_init_sleeps(function);
-            }
-            let sent: Vec<_> = callers.iter_mut().map(|caller| caller.send(b"c", 5000)).collect();
-            for (caller, number) in callers.iter().zip(sent) {
-                assert_eq!(caller.receive(), (number, Ok(b"1".to_vec())), "{worker} is stopped");
-            }
-        }
-        drop(stopped);
-    }
-}
-
-#[test]
-fn calls_are_answered_whichever_worker_is_stopped() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "stopped", workers(4, 8));
-    for init_sleeps in [false, true] {
-        calls_beside_a_stopped_worker(&function, init_sleeps);
-    }
-    function.end();
-}
-
-#[test]
-fn init_gives_no_work_to_a_stopped_worker() {
-    let fixture = Fixture::new();
-    let launch = FunctionLaunch { max_requests: 1000, ..workers(4, 8) };
-    let function = Function::start(&fixture, "counted", launch);
-    calls_beside_a_stopped_worker(&function, false);
     function.end();
 }
 

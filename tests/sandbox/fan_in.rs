@@ -85,47 +85,6 @@ fn groups_are_handled_once_with_their_parts_in_order() {
 }
 
 #[test]
-fn each_call_may_say_how_many_there_are() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "said", merge(0, LONG_MS, Partial::Fail));
-    let mut caller = function.caller();
-    caller.send_part(&join("only", 1, 0), b"alone", LONG_MS);
-    assert_eq!(decoded(&caller.receive().1.unwrap()), (1, vec![(0, b"alone".to_vec())]));
-    caller.send_part(&join("two", 2, 0), b"e", LONG_MS);
-    let wrong = caller.send_part(&join("two", 3, 1), b"y", LONG_MS);
-    let (number, outcome) = caller.receive();
-    let (errno, message) = failed(outcome);
-    assert_eq!((number, errno), (wrong, Errno::InvalidArgument));
-    assert!(message.contains("an earlier one of `two` said 2"), "{message}");
-    caller.send_part(&join("two", 2, 1), b"y", LONG_MS);
-    assert_eq!(answers(&caller, 2).len(), 2);
-    function.end();
-}
-
-#[test]
-fn calls_that_do_not_fit_are_told_so() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "wrong", merge(2, LONG_MS, Partial::Fail));
-    let mut caller = function.caller();
-    let (errno, message) = failed(caller.call(b"alone"));
-    assert_eq!(errno, Errno::InvalidArgument);
-    assert!(message.contains("call it with a join key"), "{message}");
-    caller.send_part(&join("k", 0, 0), b"e", LONG_MS);
-    caller.send_part(&join("k", 0, 0), b"e", LONG_MS);
-    let (errno, message) = failed(caller.receive().1);
-    assert_eq!((errno, &message[..]), (Errno::InvalidArgument, "part 0 of `k` is here already"));
-    function.end();
-    let plain = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
-    let function = Function::start(&fixture, "plain", plain);
-    let mut caller = function.caller();
-    caller.send_part(&join("k", 2, 0), b"e", LONG_MS);
-    let (errno, message) = failed(caller.receive().1);
-    assert_eq!(errno, Errno::InvalidArgument);
-    assert!(message.contains("set cwasi.fan-in"), "{message}");
-    function.end();
-}
-
-#[test]
 fn an_incomplete_group_names_what_is_missing() {
     let fixture = Fixture::new();
     let mut function = Function::start(&fixture, "late", merge(3, SHORT_MS, Partial::Fail));
@@ -180,32 +139,6 @@ fn a_partial_group_is_delivered_where_the_function_wants_it() {
         let parts = vec![(0, b"e".to_vec()), (2, b"z".to_vec())];
         assert_eq!(decoded(&outcome.unwrap()), (3, parts));
     }
-    function.end();
-}
-
-#[test]
-fn a_caller_that_dies_takes_its_parts_with_it() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "gone", merge(2, LONG_MS, Partial::Fail));
-    let mut gone = function.caller();
-    gone.send_part(&join("k", 0, 0), &[1; LARGE], LONG_MS);
-    gone.send_part(&join("k", 0, 0), b"e", LONG_MS);
-    assert_eq!(failed(gone.receive().1).0, Errno::InvalidArgument, "the first one waits");
-    drop(gone);
-    let mut caller = function.caller();
-    // Once its place is free, the part takes it; else it is refused, before what is wrong in any case.
-    eventually("a free place", || {
-        let again = caller.send_part(&join("k", 0, 0), b"again", LONG_MS);
-        let wrong = caller.send_part(&join("k", 3, 0), b"e", LONG_MS);
-        let (number, _) = caller.receive();
-        if number == again {
-            assert_eq!(caller.receive().0, wrong);
-        }
-        (number == wrong).then_some(())
-    });
-    caller.send_part(&join("k", 0, 1), b"y", LONG_MS);
-    let parts = vec![(0, b"again".to_vec()), (1, b"y".to_vec())];
-    assert_eq!(decoded(&caller.receive().1.unwrap()), (2, parts));
     function.end();
 }
 
@@ -304,45 +237,6 @@ fn five_hundred_parts_are_one_invocation_and_leave_nothing() {
 }
 
 #[test]
-fn callers_that_come_and_go_do_not_disturb_a_group_on_its_way() {
-    const PARTS: u32 = 500;
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "quiet", merge(PARTS, LONG_MS, Partial::Fail));
-    let mut callers: Vec<_> = (0..3).map(|_| function.caller()).collect();
-    for round in 0..5 {
-        let visitors: Vec<_> = (0..100).map(|_| function.caller()).collect();
-        // They leave while the worker, which is slow to begin with, takes the parts.
-        let leaving = std::thread::spawn(|| {
-            for visitor in visitors {
-                std::thread::sleep(Duration::from_micros(300));
-                drop(visitor);
-            }
-        });
-        large_group(&mut callers, &format!("round-{round}"), PARTS);
-        leaving.join().unwrap();
-    }
-    assert_eq!(function.workers().len(), 1);
-    function.end();
-}
-
-#[test]
-fn every_part_can_be_large_and_have_a_caller_of_its_own() {
-    const PARTS: u32 = 500;
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "large", merge(PARTS, LONG_MS, Partial::Fail));
-    let mut callers: Vec<_> = (0..PARTS).map(|_| function.caller()).collect();
-    let mut payload = vec![0; LARGE];
-    payload[0] = b's';
-    for (part, caller) in (0..PARTS).zip(&mut callers) {
-        caller.send_part(&join("k", 0, part), &payload, LONG_MS);
-    }
-    for caller in &callers {
-        assert_eq!(caller.receive().1.unwrap().len(), parts_header_len(PARTS as usize));
-    }
-    function.end();
-}
-
-#[test]
 fn a_large_answer_is_one_segment_for_all() {
     let fixture = Fixture::new();
     let function = Function::start(&fixture, "shared", merge(2, LONG_MS, Partial::Fail));
@@ -359,24 +253,6 @@ fn a_large_answer_is_one_segment_for_all() {
         fstat(segment.as_fd()).unwrap().st_ino
     };
     assert_eq!(inode(&one), inode(&two));
-    function.end();
-}
-
-#[test]
-fn a_caller_that_does_not_read_delays_no_other() {
-    const PARTS: u32 = 12;
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "slow", merge(PARTS, LONG_MS, Partial::Fail));
-    let (mut slow, mut quick) = (function.caller(), function.caller());
-    // The answer is 60 kB inline: more than two or three do not fit into a socket.
-    for part in 0..PARTS - 1 {
-        slow.send_part(&join("k", 0, part), &[b'e'; 5000], LONG_MS);
-    }
-    quick.send_part(&join("k", 0, PARTS - 1), &[b'e'; 5000], LONG_MS);
-    assert!(quick.receive().1.unwrap().len() > 60_000);
-    for (_, outcome) in answers(&slow, 11) {
-        assert_eq!(decoded(&outcome.unwrap()).1.len(), 12);
-    }
     function.end();
 }
 

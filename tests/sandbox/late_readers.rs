@@ -60,25 +60,6 @@ fn a_late_reader_delays_no_other_caller() {
 }
 
 #[test]
-fn unread_refusals_delay_no_other_caller() {
-    let fixture = Fixture::new();
-    let function = Function::start(&fixture, "refused", echo(1, 2000));
-    let (mut late, mut other) = (function.caller(), function.caller());
-    let join = Join { key: "k".into(), parts: 2, ..Join::default() };
-    let sent: Vec<_> = (0..1000).map(|_| late.send_part(&join, b"e", LATE_MS)).collect();
-    late.until_read();
-    for _ in 0..CALLS {
-        assert_eq!(other.call_within(b"e", SOON_MS), Ok(b"e".to_vec()));
-    }
-    let refused = answers(&late, sent.len());
-    let invalid = |outcome: &Outcome| {
-        outcome.as_ref().is_err_and(|(errno, _)| *errno == Errno::InvalidArgument.code())
-    };
-    assert!(refused.values().all(invalid) && refused.len() == sent.len());
-    function.end();
-}
-
-#[test]
 fn a_group_does_not_wait_for_the_one_of_its_callers_that_reads_late() {
     let fixture = Fixture::new();
     let fan_in = Some(FanIn { parts: 2, timeout_ms: LATE_MS, partial: Partial::Fail });

@@ -180,19 +180,6 @@ fn mounts_propagate_as_specified() {
     assert!(!mounts.contains(&fixture.root().display().to_string()), "{mounts}");
 }
 
-#[test]
-fn a_missing_source_is_named() {
-    let fixture = Fixture::new();
-    let made = fixture.native_with("missing", &["/bin/true"], |spec| {
-        add_mount(
-            spec,
-            json!({ "destination": "/d", "type": "bind", "source": "/no/such/place", "options": ["rbind", "rprivate"] }),
-        );
-    });
-    let Err(message) = made else { panic!("created") };
-    assert!(message.contains("/no/such/place"), "{message}");
-}
-
 /// Swaps a folder and a link to a secret one all the time, as a function with a writable mount around both could.
 struct Swapped {
     dir: tempfile::TempDir,

@@ -269,20 +269,6 @@ fn a_command_reads_stdin_and_answers_on_stdout() {
 }
 
 #[test]
-fn a_response_above_the_limit_is_an_error() {
-    let fixture = Fixture::new();
-    let entry = command("_start");
-    let small =
-        FunctionLaunch { max_payload: 1000, ..launch(Role::Secondary, &guests().command, entry) };
-    let function = Function::start(&fixture, "small", small);
-    let mut caller = function.caller();
-    assert_eq!(caller.call(&[b'a'; 996]).unwrap().len(), 1000);
-    assert_eq!(errno(caller.call(&[b'a'; 997]).unwrap_err().0), Errno::PayloadTooLarge);
-    assert_eq!(errno(caller.call(&[b'a'; 1001]).unwrap_err().0), Errno::PayloadTooLarge);
-    function.end();
-}
-
-#[test]
 fn workers_and_queue_are_bounded_and_answer_at_once() {
     let fixture = Fixture::new();
     let bounded = FunctionLaunch { concurrency: 2, queue: 1, ..reactor() };

@@ -1,6 +1,5 @@
 //! The test guests: built, compiled ahead of time once per run, loaded.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -9,9 +8,6 @@ use cwasi_engine_tests::{AnyEngine, AnyModule, compile};
 use cwasi_testbed::engines;
 use cwasi_vm::{Engine as _, EngineOptions};
 use tempfile::TempDir;
-
-/// The guest that is written in text.
-pub const DEEP: &str = "deep";
 const TARGET: &str = "wasm32-wasip1";
 
 /// Native code of this run.
@@ -39,11 +35,7 @@ pub fn build() {
 
 /// Native code of a guest, compiled at its first use.
 fn artifact(name: &str) -> PathBuf {
-    let wasm = match name {
-        DEEP => assembled(name, include_str!("deep.wat")),
-        _ => target_dir().join(TARGET).join(format!("release/{name}.wasm")),
-    };
-    compiled(name, &wasm)
+    compiled(name, &target_dir().join(TARGET).join(format!("release/{name}.wasm")))
 }
 
 /// Name and module of each function that is in `target/languages`, or in the folder that `CWASI_LANGUAGES` names.
@@ -84,13 +76,9 @@ pub fn assembled(name: &str, text: &str) -> PathBuf {
     wasm
 }
 
-pub fn load(name: &str) -> AnyModule {
-    load_with(name, EngineOptions::default())
-}
-
 /// A guest, loaded with options.
-pub fn load_with(name: &str, options: EngineOptions) -> AnyModule {
-    AnyEngine::new(options).unwrap().load(&artifact(name)).unwrap()
+pub fn load(name: &str) -> AnyModule {
+    AnyEngine::new(EngineOptions::default()).unwrap().load(&artifact(name)).unwrap()
 }
 
 /// Removes this run's native code.
@@ -98,9 +86,4 @@ pub fn remove() {
     if let Some(directory) = ARTIFACTS.get() {
         std::fs::remove_dir_all(directory.path()).unwrap();
     }
-}
-
-/// An empty file for a child's output.
-pub fn output() -> File {
-    tempfile::tempfile().unwrap()
 }

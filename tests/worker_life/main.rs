@@ -1,15 +1,13 @@
-//! A worker's life with the real engine: a fresh instance per request, calls, traps, exits, endless guests.
+//! A worker's life with the real engine: a fresh instance per request, and what thousands of requests leave.
 //!
 //! Has its own harness: each case runs in a forked process, since the engine wants one thread and some
 //! guests take their process with them. `cargo test --test worker_life -- NAME` runs the cases whose name
 //! contains NAME; `times` then prints what an instance and a call inside one VM cost.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod commands;
 mod costs;
 mod embedded_regions;
 mod embedding;
-mod endings;
 mod guests;
 mod harness;
 mod hostile;
@@ -18,7 +16,6 @@ mod inside;
 mod parts;
 mod reactors;
 mod regions;
-mod segments;
 mod worker;
 
 fn main() {
@@ -26,14 +23,11 @@ fn main() {
     guests::build();
     let cases = [
         reactors::CASES,
-        endings::CASES,
-        commands::CASES,
         regions::CASES,
         parts::CASES,
         embedded_regions::CASES,
         embedding::CASES,
         costs::CASES,
-        segments::CASES,
         hostile::CASES,
     ]
     .concat();

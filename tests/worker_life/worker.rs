@@ -9,7 +9,7 @@ use cwasi_host_functions::{Dispatch, Level, LogSink};
 use cwasi_modes::{CallError, CallResult, OutgoingPayload, Payload};
 use cwasi_sys::clock::Deadline;
 use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
-use cwasi_vm::{CommandEnd, Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
+use cwasi_vm::{Context, Entry, Host, Instance as _, InstanceSpec, Module as _, Start};
 
 use crate::guests::load;
 
@@ -156,18 +156,6 @@ impl Worker {
         ended
     }
 
-    /// One run of a command.
-    pub fn command(&mut self) -> CommandEnd {
-        self.prepare();
-        let (mut instance, kept) = self.next.take().unwrap();
-        self.host.begin(context());
-        let end = instance.run_command("_start", &mut self.host);
-        self.host.end();
-        self.used = Some((instance, kept));
-        self.renew();
-        end
-    }
-
     /// Log lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.0.borrow().clone()
@@ -252,7 +240,6 @@ impl Dispatch for Callees {
         let response = match target {
             "echo" => payload,
             "reverse" => payload.iter().rev().copied().collect(),
-            "greeter" => crate::commands::greet(&payload),
             _ => {
                 let message = format!("no function {target} in this test");
                 return Err(CallError::NoSuchFunction { message });

@@ -96,12 +96,3 @@ fn the_page_is_self_contained_and_says_what_failed() {
         assert!(page.contains(there), "{there}");
     }
 }
-
-#[test]
-fn both_files_are_written() {
-    let dir = tempfile::tempdir().unwrap();
-    report().write(&dir.path().join("bench")).unwrap();
-    let json = std::fs::read_to_string(dir.path().join("bench/report.json")).unwrap();
-    assert_eq!(serde_json::from_str::<Vec<Value>>(&json).unwrap().len(), 6);
-    assert!(dir.path().join("bench/report.html").exists());
-}

@@ -150,24 +150,6 @@ mod tests {
     }
 
     #[test]
-    fn all_files_are_written() {
-        let mut report = Report::new(Effort::Quick);
-        let mut curve = Curve::new("square", ["things", "us"], curve::Cost::All, "");
-        for at in 1..4_u32 {
-            curve.add(at as usize, &[f64::from(at * at)]);
-        }
-        report.add(curve);
-        report.fail("nodes", &anyhow::Error::msg("no Redis"));
-        let dir = tempfile::tempdir().unwrap();
-        write(&report, dir.path()).unwrap();
-        let page = fs::read_to_string(dir.path().join("report.html")).unwrap();
-        for text in ["SUPERLINEAR", "<svg", "no Redis"] {
-            assert!(page.contains(text), "{text} in {page}");
-        }
-        assert!(dir.path().join("report.json").exists() && dir.path().join("report.csv").exists());
-    }
-
-    #[test]
     fn an_unknown_group_is_an_error() {
         assert!(measure(Effort::Smoke, Path::new(""), "no-such-group").is_err());
     }

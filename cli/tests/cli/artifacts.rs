@@ -6,7 +6,7 @@ use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::wait_for;
 
-use super::scene::{Stage, guest};
+use super::scene::Stage;
 
 /// Imports an archive of an artifact, as every containerd can.
 fn import(stage: &Stage, write: impl FnOnce(&Path)) {
@@ -15,31 +15,6 @@ fn import(stage: &Stage, write: impl FnOnce(&Path)) {
     let import = ["images", "import", "--all-platforms", "--no-unpack"];
     let archive = archive.to_str().unwrap();
     let _imported = stage.scene.ctr(import.into_iter().chain([archive])).success();
-}
-
-/// The CNCF's Wasm artifact (`application/vnd.wasm.config.v0+json`), as `wkg oci push` and others write it.
-#[test]
-fn a_wasm_artifact_of_the_cncf_runs_and_is_embedded() {
-    let stage = Stage::new("cli-artifact");
-    let mut images = Vec::new();
-    for name in ["greeter", "hello-caller"] {
-        let image = format!("localhost/{name}:artifact");
-        import(&stage, |out| write_wasm_artifact(guest(name).as_ref(), &image, out).unwrap());
-        images.push(image);
-    }
-    let file = stage.workflow(
-        "w",
-        &format!(
-            "    greeter: {{image: \"{}\", role: secondary}}\n    hello: {{image: \"{}\", args: [Ada]}}\n",
-            images[0], images[1]
-        ),
-    );
-    let said = stage.ok(&["run", &file]);
-    assert!(said.starts_with("Hello, Ada!\n"), "{said}");
-    let run = stage.scene.guest("alone", "hello-caller").args(["Grace"]);
-    let run = run.annotation("cwasi.workflow", "w");
-    let run = run.annotation("cwasi.embed", &format!("greeter={}", images[0]));
-    assert_eq!(stage.scene.run(run).success().text(), "Hello, Grace!\n");
 }
 
 /// Components as `wkg`, `wash` and `spin` push them, on a containerd that unpacks none of them.

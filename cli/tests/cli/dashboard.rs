@@ -61,69 +61,6 @@ fn the_page_shows_calls_and_functions_and_answers_this_host_only() {
 }
 
 #[test]
-fn the_page_shows_the_waterfall_of_a_run() {
-    let stage = Stage::new("cli-dash-traces");
-    let run: Value = serde_json::from_str(&stage.ok(&["run", "--json", &stage.hello()])).unwrap();
-    let id = run["run"].as_str().unwrap();
-    let server = Server::start(&stage, &["dashboard", "--listen", "127.0.0.1:0"]);
-    let get = |path: &str| server.ask(&format!("GET {path}"), &server.address);
-    let body = |path: &str| -> Value {
-        let text = get(path);
-        assert!(text.contains("content-type: application/json\r\n"), "{text}");
-        assert!(text.contains("x-content-type-options: nosniff\r\n"), "{text}");
-        serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap()
-    };
-    // The run, the primary, and two calls with two sides.
-    let listed = wait_for("all spans", || {
-        let list = body("/api/traces");
-        let list = list.as_array().unwrap();
-        list.iter().find(|trace| trace["id"] == id && trace["settled"] == true).cloned()
-    });
-    assert_eq!(listed["spans"], 6, "{listed}");
-    assert_eq!((&listed["title"], &listed["errors"]), (&"cwasi runs hello".into(), &0.into()));
-    let waterfall = body(&format!("/api/traces/{id}"));
-    assert_eq!((&waterfall["id"], &waterfall["spans"]), (&id.into(), &6.into()));
-    let rows = waterfall["rows"].as_array().unwrap();
-    let shown: Vec<_> =
-        rows.iter().map(|row| (row["title"].as_str().unwrap(), &row["depth"])).collect();
-    assert_eq!(shown[..2], [("cwasi runs hello", &0.into()), ("run hello", &1.into())]);
-    assert_eq!(shown[2..4], [("hello calls greeter", &2.into()), ("greeter", &3.into())]);
-    assert_eq!((&rows[2]["mode"], &rows[3]["server"]), (&"local".into(), &true.into()));
-    // What the command itself did, from its begin to its end.
-    let own = rows[0]["phases"].as_array().unwrap();
-    let kinds: Vec<_> = own.iter().map(|phase| phase["kind"].as_str().unwrap()).collect();
-    assert_eq!((kinds, &rows[0]["run"]), (vec!["images", "start", "end"], &true.into()));
-    let offset = |of: &Value| of["offset"].as_f64().unwrap();
-    let until = |of: &Value| offset(of) + of["share"].as_f64().unwrap();
-    // Its start ends when the primary runs, and its end begins when the calls are over.
-    assert!(offset(&own[1]) <= offset(&rows[1]) && offset(&rows[1]) <= until(&own[2]), "{rows:?}");
-    assert!(offset(&own[2]) >= until(&rows[2]), "{rows:?}");
-    let phases = rows[3]["phases"].as_array().unwrap();
-    let run = phases.iter().find(|phase| phase["kind"] == "run").unwrap();
-    assert!(
-        run["share"].as_f64() <= rows[3]["share"].as_f64() && run["share"].as_f64() > Some(0.0)
-    );
-    let facts = rows[2]["facts"].as_array().unwrap();
-    let reason = serde_json::json!(["reason", "callee in the caller's own group"]);
-    assert!(facts.contains(&reason), "{facts:?}");
-    for row in rows {
-        let (offset, share) = (row["offset"].as_f64().unwrap(), row["share"].as_f64().unwrap());
-        assert!(offset >= 0.0 && share > 0.0 && offset + share < 1.000_001, "{row}");
-    }
-    for unknown in ["ffffffffffffffffffffffffffffffff", &id[..8], "..%2f..", ""] {
-        let text = get(&format!("/api/traces/{unknown}"));
-        assert!(text.starts_with("HTTP/1.1 404"), "{unknown}: {text}");
-    }
-    let path = format!("DELETE /api/traces/{id}");
-    assert!(server.ask(&path, "localhost").starts_with("HTTP/1.1 405"));
-    // Another namespace's page does not know it.
-    let arguments = ["--namespace", "elsewhere", "dashboard", "--listen", "127.0.0.1:0"];
-    let server = Server::start(&stage, &arguments);
-    let text = server.ask(&format!("GET /api/traces/{id}"), "localhost");
-    assert!(text.starts_with("HTTP/1.1 404"), "{text}");
-}
-
-#[test]
 fn without_containerd_the_page_says_what_is_missing() {
     let stage = Stage::new("cli-dash-away");
     let arguments = ["--address", "/does/not/exist.sock", "dashboard", "--listen", "127.0.0.1:0"];

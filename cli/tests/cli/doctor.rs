@@ -7,7 +7,6 @@ use std::process::Command;
 
 use cwasi_testbed::authority::Authority;
 use cwasi_testbed::port::free_port;
-use cwasi_testbed::redis::{Redis, RedisVersion};
 use serde_json::Value;
 
 use super::cwasi;
@@ -64,55 +63,6 @@ fn a_node_is_examined() {
     let (code, checks) = examine(stage.cwasi().env("PATH", programs()).args(unknown));
     assert_eq!(code, Some(1));
     assert_eq!(state(&checks, "snapshotter", "no such snapshotter; name another one"), "fault");
-}
-
-#[test]
-fn containerds_configuration_is_read() {
-    let stage = Stage::new("cli-doctor-pods");
-    let file = stage.folder.path().join("containerd.toml");
-    let handler = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.cwasi]\n\
-                   runtime_type = 'io.containerd.cwasi.v1'\n";
-    for (text, code, expected, part) in [
-        ("version = 2\n".to_owned(), 0, "ok", "no runtime io.containerd.cwasi.v1 for pods"),
-        (handler.to_owned(), 1, "fault", "annotations of pods have no effect"),
-        (format!("{handler}pod_annotations = ['cwasi.*']\n"), 0, "ok", "runtime cwasi in"),
-        ("version = ".to_owned(), 1, "fault", "is no TOML"),
-    ] {
-        fs::write(&file, &text).unwrap();
-        let mut command = stage.cwasi();
-        command.env("PATH", programs()).args(["doctor", "--json", "--containerd-config"]);
-        let output = command.arg(&file).output().unwrap();
-        let checks = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(state(&checks, "pods", part), expected, "{text}");
-        assert_eq!(output.status.code(), Some(code), "{text}");
-    }
-}
-
-#[test]
-fn limits_of_redis_are_examined() {
-    let (stage, redis) = (Stage::new("cli-doctor-redis"), Redis::start(RedisVersion::Redis7));
-    let config = stage.folder.path().join("node.toml");
-    let folder = stage.folder.path().join("s");
-    let (url, state_dir) = (redis.url(), folder.display());
-    fs::write(&config, format!("redis_url = '{url}'\nstate_dir = '{state_dir}'\n")).unwrap();
-    let examine = || examine(stage.cwasi().env("PATH", programs()).env("CWASI_CONFIG", &config));
-    let (code, checks) = examine();
-    assert_eq!((code, state(&checks, "Redis limits", "subscribers").as_str()), (Some(0), "ok"));
-    assert_eq!(state(&checks, "Redis TLS", "on this machine"), "ok");
-    redis.cli(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1mb 1mb 60"]);
-    let (code, checks) = examine();
-    let part = "set client-output-buffer-limit pubsub";
-    assert_eq!((code, state(&checks, "Redis limits", part).as_str()), (Some(1), "fault"));
-    redis.cli(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 32mb 8mb 60"]);
-    redis.cli(&["CONFIG", "SET", "maxmemory", "100mb"]);
-    redis.cli(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let (code, checks) = examine();
-    let part = "set maxmemory-policy to noeviction";
-    assert_eq!((code, state(&checks, "Redis limits", part).as_str()), (Some(1), "fault"));
-    drop(redis);
-    let (code, checks) = examine();
-    let part = format!("check redis_url in {}", config.display());
-    assert_eq!((code, state(&checks, "Redis", &part).as_str()), (Some(1), "fault"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::home::{Home, signal};
 use super::scene::Stage;
-use super::{cwasi, stderr, stdout};
+use super::{stderr, stdout};
 
 /// Runs a workflow on containerd; its stdout.
 fn on_containerd(stage: &Stage, file: &str) -> String {
@@ -153,19 +153,6 @@ fn no_end_of_the_command_leaves_a_process() {
     wait_for("the end of all processes", || home.processes().is_empty().then_some(()));
     assert_eq!(home.state().len(), 1);
     home.ok(&[&home.hello()]);
-}
-
-#[test]
-fn results_are_json_when_asked_for() {
-    let home = Home::new();
-    let output = home.ok(&["--json", &home.hello()]);
-    let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!(json["exit"], 0);
-    let hop = &json["hops"][0];
-    assert_eq!((&hop["callee"], &hop["mode"]), (&"greeter".into(), &"local".into()));
-    // The other verbs need containerd, and say so.
-    let ps = cwasi().args(["--address", "/no.sock", "ps"]).output().unwrap();
-    assert_eq!(ps.status.code(), Some(69));
 }
 
 #[test]

@@ -272,40 +272,6 @@ fn a_service_that_is_not_ready_says_why_and_leaves_nothing() {
     assert!(missing.contains("cache: image localhost/none:1 is not in containerd's"), "{missing}");
 }
 
-/// A path that is not there, then one that is.
-#[test]
-fn a_service_is_ready_when_it_answers_over_http() {
-    let stage = Stage::new("cli-services-http");
-    stage.scene.import_busybox();
-    let start = "mkdir /www; echo ok > /www/healthz; exec busybox httpd -f -p 6379 -h /www";
-    let service = |path: &str, timeout: &str| {
-        let health = format!("health: {{http: {path}, timeout: {timeout}}}");
-        cache(BUSYBOX, &format!(", command: [sh, -c, '{start}'], {health}"))
-    };
-    let user = net(&stage, "user", &["env=CACHE_SERVICE_PORT"], "");
-    let refused = stage.fails(70, &["run", &workflow(&stage, &service("/nothing", "15s"), &user)]);
-    assert!(refused.contains("GET /nothing on port 6379 answers with status 404"), "{refused}");
-    let said = stage.ok(&["run", &workflow(&stage, &service("/healthz", "60s"), &user)]);
-    assert_eq!(said, "env=CACHE_SERVICE_PORT -> 6379\n");
-}
-
-#[test]
-fn a_service_runs_as_the_user_that_the_file_says() {
-    let stage = Stage::new("cli-services-user");
-    let image = stage.scene.import_redis(RedisVersion::Redis7);
-    let more = ", user: '1000:1001', args: [redis-server, --dir, /data, --appendonly, 'yes'], storage: {path: /data}";
-    let functions = net(&stage, "one", &["redis=PING"], ", role: secondary");
-    let file = workflow(&stage, &cache(&image, more), &functions);
-    stage.ok(&["deploy", &file]);
-    let status =
-        std::fs::read_to_string(format!("/proc/{}/status", stage.scene.pid("w.cache"))).unwrap();
-    for line in ["Uid:\t1000\t1000\t1000\t1000", "Gid:\t1001\t1001\t1001\t1001"] {
-        assert!(status.contains(line), "{status}");
-    }
-    assert_eq!(stage.ok(&["invoke", "one"]), "redis=PING -> +PONG\n");
-    stage.ok(&["rm", "--workflow", "w"]);
-}
-
 #[test]
 fn an_interrupted_start_of_a_service_leaves_nothing() {
     let stage = Stage::new("cli-services-interrupted");
@@ -403,24 +369,6 @@ fn a_service_that_a_command_waits_for_is_removed_when_that_command_is_gone() {
 }
 
 #[test]
-fn runs_that_begin_together_start_one_service() {
-    let stage = Stage::new("cli-services-together");
-    let services = cache(&stage.scene.import_redis(RedisVersion::Redis7), "");
-    let files = ["a", "b", "c"].map(|name| {
-        let user = net(&stage, name, &["redis=PING"], "");
-        workflow_at(&stage, &format!("{name}.yaml"), &services, &user)
-    });
-    for _ in 0..3 {
-        let runs = files.each_ref().map(|file| begin(&stage, &["run", file]));
-        for run in runs {
-            let output = run.wait_with_output().unwrap();
-            assert_eq!(stdout(&output), "redis=PING -> +PONG\n", "{}", stderr(&output));
-        }
-        assert_eq!(stage.containers(), [""; 0]);
-    }
-}
-
-#[test]
 fn a_service_that_runs_elsewhere_is_not_started() {
     let stage = Stage::new("cli-services-external");
     let redis = Redis::start(RedisVersion::Redis7);
@@ -447,27 +395,6 @@ fn a_service_that_runs_elsewhere_is_not_started() {
     );
     let wrong = stage.fails(2, &["run", "--service", "cache=db", &file]);
     assert!(wrong.contains("db is not an address such as db.example:5432"), "{wrong}");
-}
-
-#[test]
-fn lint_finds_services_that_nobody_uses_and_networks_that_do_not_meet() {
-    let stage = Stage::new("cli-services-lint");
-    let image = stage.scene.import_redis(RedisVersion::Redis7);
-    let services = cache(&image, "") + "    spare: {image: 'i:1', port: 6379}\n";
-    let file = workflow(&stage, &services, &net(&stage, "user", &["redis=PING"], ""));
-    let said = stage.ok_or(1, &["lint", &file]);
-    assert_eq!(
-        said,
-        format!("{file}:7:5: spare: no function has it in `uses`, so it is never started\n")
-    );
-    let set = ["--set", "spec.functions.user.hostNetwork=true"];
-    let said = stage.ok_or(1, &[&["lint", file.as_str()][..], &set].concat());
-    assert!(
-        said.contains("function user: it has the node's network, and service cache does not"),
-        "{said}"
-    );
-    let refused = stage.fails(65, &[&["run", file.as_str()][..], &set].concat());
-    assert!(refused.contains("set hostNetwork for both, or for none"), "{refused}");
 }
 
 #[test]

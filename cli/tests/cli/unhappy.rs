@@ -50,12 +50,20 @@ const NO_IMAGE: (&str, End) = (
     (66, "image localhost/none:1 is not in containerd's namespace"),
 );
 
+/// What most rows have.
+const VERB: Verb = Verb {
+    name: "",
+    arguments: "",
+    without_containerd: AWAY,
+    configured: true,
+    wrong: &[],
+    on_empty_node: &[],
+};
+
 const VERBS: &[Verb] = &[
     Verb {
         name: "run",
         arguments: "{GOOD}",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             NO_WORKFLOW[0],
             NO_WORKFLOW[1],
@@ -73,12 +81,11 @@ const VERBS: &[Verb] = &[
             ),
             ("{GOOD} --snapshotter none", (70, "snapshotter none cannot be used: this containerd")),
         ],
+        ..VERB
     },
     Verb {
         name: "deploy",
         arguments: "{GOOD} --set spec.functions.f.role=secondary",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             NO_WORKFLOW[0],
             NO_WORKFLOW[1],
@@ -91,12 +98,10 @@ const VERBS: &[Verb] = &[
             ),
         ],
         on_empty_node: &[NO_IMAGE],
+        ..VERB
     },
     Verb {
         name: "ps",
-        arguments: "",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             ("--workflow", (2, "a value is required")),
             ("w", (2, "--kube")),
@@ -105,12 +110,11 @@ const VERBS: &[Verb] = &[
             ("--snapshotter=", (2, "a value is required")),
         ],
         on_empty_node: &[("", (0, "CONTAINER  FUNCTION")), ("--workflow none", (0, "CONTAINER"))],
+        ..VERB
     },
     Verb {
         name: "rm",
         arguments: "none",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             ("", (2, "required")),
             ("f --workflow w", (2, "cannot be used with")),
@@ -120,12 +124,11 @@ const VERBS: &[Verb] = &[
             ("none", (66, "has no container or function none")),
             ("--workflow none", (66, "has no container of workflow none")),
         ],
+        ..VERB
     },
     Verb {
         name: "logs",
         arguments: "none",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             ("", (2, "required")),
             ("f --tail some", (2, "invalid digit")),
@@ -135,21 +138,20 @@ const VERBS: &[Verb] = &[
             ("none", (66, "has no container or function none")),
             ("--workflow none", (66, "has no container of workflow none")),
         ],
+        ..VERB
     },
     Verb {
         name: "scale",
         arguments: "none 2",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[("f many", (2, "invalid digit")), ("f 65", (2, "65 is not in 0..=64"))],
         on_empty_node: &[("none 2", (66, "cwasi deploy FILE"))],
+        ..VERB
     },
     Verb {
         name: "invoke",
         arguments: "none",
         // It calls the function's receiver itself.
         without_containerd: Some((66, "no route to function `none`")),
-        configured: true,
         wrong: &[
             ("none -d @{NONE}", (66, "payload /does/not/exist cannot be read: No such file")),
             ("none --timeout soon", (2, "expected number")),
@@ -160,26 +162,24 @@ const VERBS: &[Verb] = &[
             ("a/", (65, "a/")),
         ],
         on_empty_node: &[("none", (66, "no route to function `none`"))],
+        ..VERB
     },
     Verb {
         name: "top",
         arguments: "--count 1 --interval 1ms",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[("--interval soon", (2, "expected number"))],
         on_empty_node: &[("--count 1 --interval 1ms", (0, "CALLER  CALLEE"))],
+        ..VERB
     },
     Verb {
         name: "trace",
-        arguments: "",
         without_containerd: None,
-        configured: true,
         wrong: &[
             ("ffffffff", (66, "ffffffff")),
             ("last", (66, "no trace")),
             ("--html page.html", (2, "required")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "lint",
@@ -195,8 +195,6 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "explain",
         arguments: "gateway none",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[("none", (2, "required")), ("f g --host --file w", (2, "cannot be used with"))],
         on_empty_node: &[
             ("none f", (66, "has no function none; name its workflow with --file")),
@@ -204,35 +202,32 @@ const VERBS: &[Verb] = &[
             ("none f --file {GOOD}", (66, "has no function none that runs")),
             ("f g --file {NONE}", (66, "cannot be read")),
         ],
+        ..VERB
     },
     Verb {
         name: "inspect",
         arguments: "localhost/none:1",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             ("{NONE}.wasm", (66, "there is no file /does/not/exist.wasm")),
             ("{TEXT}", (65, "is not a WebAssembly module")),
         ],
         on_empty_node: &[("localhost/none:1", (66, "image localhost/none:1 cannot be found"))],
+        ..VERB
     },
     Verb {
         name: "compile",
         arguments: "{TEXT}",
         without_containerd: Some((65, "is not a WebAssembly module")),
-        configured: true,
         wrong: &[
             ("{NONE}", (66, "module /does/not/exist cannot be read: No such file")),
             ("/dev/zero", (66, "module /dev/zero cannot be read: it is no regular file")),
             ("--engine wasmer {MODULE}", (2, "possible values: wasmtime, wasmedge")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "image build",
         arguments: "-t localhost/none:1 {MODULE}",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[
             ("{MODULE}", (2, "--tag <NAME>")),
             ("-t localhost/x:1", (2, "<MODULE>")),
@@ -253,31 +248,25 @@ const VERBS: &[Verb] = &[
             ("-t localhost/x:1 --plain-http {MODULE}", (2, "--push")),
             ("-t localhost/x:1 --push -o x.tar {MODULE}", (2, "cannot be used with")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "image ls",
-        arguments: "",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[("more", (2, "unexpected argument 'more'"))],
         on_empty_node: &[("", (0, "IMAGE"))],
+        ..VERB
     },
     Verb {
         name: "image prune",
-        arguments: "",
-        without_containerd: AWAY,
-        configured: true,
         wrong: &[("more", (2, "unexpected argument 'more'"))],
         on_empty_node: &[("", (0, "")), ("--json", (0, "[]"))],
+        ..VERB
     },
     Verb {
         name: "doctor",
-        arguments: "",
         without_containerd: Some((1, "containerd does not answer at /does/not/exist.sock")),
         configured: false,
-        wrong: &[],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "completions",
@@ -288,13 +277,12 @@ const VERBS: &[Verb] = &[
             ("cobol", (2, "possible values")),
             ("bash --json", (2, "cannot be used with --json")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "gateway",
         arguments: "--listen 192.0.2.1:80 --allow-anonymous",
         without_containerd: Some((69, "cannot listen on 192.0.2.1:80: ")),
-        configured: true,
         wrong: &[
             ("--listen here", (2, "invalid socket address")),
             ("--tls-cert {TEXT}", (2, "--tls-key")),
@@ -304,13 +292,12 @@ const VERBS: &[Verb] = &[
             ("--token-file {NONE}", (66, "/does/not/exist")),
             ("--config {NONE}", (66, "/does/not/exist cannot be read: No such file")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "openwhisk",
         arguments: "--listen 127.0.0.1:0",
         without_containerd: None,
-        configured: true,
         wrong: &[
             ("--listen here", (2, "invalid socket address")),
             ("--listen 192.0.2.1:80", (77, "listen on a loopback address")),
@@ -318,31 +305,28 @@ const VERBS: &[Verb] = &[
             ("--allow-dir none", (66, "--allow-dir none")),
             ("--json", (2, "cannot be used with --json")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "dashboard",
         arguments: "--listen 192.0.2.1:80",
         without_containerd: Some((2, "ssh -L")),
-        configured: true,
         wrong: &[
             ("--listen here", (2, "invalid socket address")),
             ("--json", (2, "cannot be used with --json")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "metrics",
-        arguments: "",
         without_containerd: Some((0, "# EOF")),
-        configured: true,
         wrong: &[
             ("--listen here", (2, "ADDRESS:PORT")),
             ("--json", (2, "cwasi top --json")),
             ("--listen 192.0.2.1:80", (69, "cannot listen on 192.0.2.1:80")),
             ("--listen unix:{FULL}/s", (69, "/proc/sys/s")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "man",
@@ -350,18 +334,17 @@ const VERBS: &[Verb] = &[
         without_containerd: Some((70, "manual pages cannot be written to /proc/sys")),
         configured: false,
         wrong: &[("{FULL} --json", (2, "cannot be used with --json"))],
-        on_empty_node: &[],
+        ..VERB
     },
     Verb {
         name: "schema",
-        arguments: "",
         without_containerd: Some((0, "https://json-schema.org/draft/2020-12/schema")),
         configured: false,
         wrong: &[
             ("x", (2, "unexpected argument")),
             ("--markdown --json", (2, "cannot be used with --json")),
         ],
-        on_empty_node: &[],
+        ..VERB
     },
 ];
 

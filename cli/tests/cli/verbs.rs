@@ -169,23 +169,6 @@ fn a_module_is_inspected_as_file_and_in_an_image() {
 }
 
 #[test]
-fn an_archive_is_reproducible_and_another_client_imports_it() {
-    let stage = Stage::new("cli-image");
-    let greeter = stage.guest("greeter");
-    let archive = |name: &str| {
-        let path = stage.folder.path().join(name);
-        let file = path.display().to_string();
-        stage.ok(&["image", "build", "-t", "localhost/built:1", "-o", &file, &greeter]);
-        path
-    };
-    let (one, two) = (archive("one.tar"), archive("two.tar"));
-    assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
-    stage.scene.import(&one);
-    let outcome = stage.scene.ctr(["images", "ls", "--quiet"]).success().text();
-    assert!(outcome.contains("localhost/built:1"), "{outcome}");
-}
-
-#[test]
 fn faults_are_found_before_a_run() {
     let stage = Stage::new("cli-lint");
     assert_eq!(stage.ok(&["lint", &stage.hello()]), "");
@@ -332,23 +315,4 @@ fn modules_are_compiled_ahead() {
     }
     fs::write(&module, "text").unwrap();
     assert!(compile().1.contains("is not a WebAssembly module"));
-}
-
-#[test]
-fn calls_are_shown_while_functions_run() {
-    let stage = Stage::new("cli-top");
-    let file = stage.hello();
-    stage.ok(&["deploy", &file]);
-    stage.ok(&["run", &file]);
-    // The calls were counted when `hello` ended, before the first picture.
-    let text = stage.ok(&["top", "--count", "1", "--interval", "10ms"]);
-    let edge =
-        text.lines().find(|line| line.starts_with("hello ")).unwrap_or_else(|| panic!("{text}"));
-    assert!(edge.contains("greeter") && edge.contains("local"), "{edge}");
-    assert!(!text.contains('\u{1b}'), "{text}");
-    let other =
-        stage.ok(&["top", "--json", "--count", "1", "--interval", "10ms", "--workflow", "other"]);
-    let picture: Value = serde_json::from_str(&other).unwrap();
-    assert_eq!(picture["hops"], Value::Array(Vec::new()));
-    stage.ok(&["rm", "greeter"]);
 }

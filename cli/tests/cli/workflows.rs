@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::scene::Stage;
-use super::{cwasi, stderr, stdout};
+use super::{stderr, stdout};
 
 #[test]
 fn a_run_prints_results_and_hops_and_leaves_nothing() {
@@ -129,22 +129,6 @@ fn calls_go_on_while_a_function_is_deployed_anew() {
     assert_eq!(stdout(&output), "ok 300\n", "{}", stderr(&output));
 }
 
-/// Each run has a shim of its own, whose counts begin at 0.
-#[test]
-fn every_run_counts_its_own_calls() {
-    let stage = Stage::new("cli-counts");
-    let file = stage.hello();
-    for calls in [1_u64, 2, 2, 5, 1, 6] {
-        let names: Vec<_> = (0..calls).map(|number| format!("name{number}")).collect();
-        let args = format!("spec.functions.hello.args=[{}]", names.join(", "));
-        let json = stage.ok(&["run", "--json", &file, "--set", &args]);
-        let json: Value = serde_json::from_str(&json).unwrap();
-        let hops = json["hops"].as_array().unwrap();
-        assert_eq!(hops.len(), 1, "{json}");
-        assert_eq!(hops[0]["calls"], calls, "{json}");
-    }
-}
-
 #[test]
 fn what_runs_already_is_used_and_stays() {
     let stage = Stage::new("cli-deploy");
@@ -226,64 +210,6 @@ fn logs_follow_a_function_until_it_ends() {
 }
 
 #[test]
-fn logs_are_bounded_and_read_across_their_files() {
-    let stage = Stage::new("cli-logs-bound");
-    // The node's configuration, with small logs in a folder of their own.
-    let node = stage.scene.node.config();
-    let folder = stage.folder.path().join("logs");
-    let config = std::fs::read_to_string(node).unwrap();
-    let config =
-        format!("{config}\n[logs]\ndir = {folder:?}\nmax_size = \"64KiB\"\nmax_files = 2\n");
-    let path = stage.folder.path().join("node.toml");
-    std::fs::write(&path, config).unwrap();
-    let run = |arguments: &[&str]| {
-        let output = stage.cwasi().env("CWASI_CONFIG", &path).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-        stdout(&output)
-    };
-    let name = "Ada ".repeat(100);
-    let functions = format!(
-        "    greeter: {{module: {}, role: secondary}}\n    calls: {{module: {}, args: [repeat, greeter, '400', {name:?}]}}\n",
-        stage.guest("greeter"),
-        stage.guest("probe")
-    );
-    let file = stage.workflow("long", &functions);
-    run(&["deploy", &file]);
-    run(&["run", &file]);
-    let files: Vec<_> = std::fs::read_dir(folder.join(&stage.scene.namespace)).unwrap().collect();
-    let sizes = files.iter().map(|file| file.as_ref().unwrap().metadata().unwrap().len());
-    assert!(files.len() == 2 && sizes.max() <= Some(64 << 10), "{files:?}");
-    let lines = run(&["logs", "greeter"]).lines().count();
-    let tail = run(&["logs", "--tail", "1", "greeter"]);
-    assert!(tail.starts_with("INFO greeter: greeting Ada "), "{tail}");
-    assert!((65..400).contains(&lines), "{lines} lines, more than one file has");
-    run(&["rm", "--workflow", "long"]);
-    assert!(!folder.join(&stage.scene.namespace).exists());
-}
-
-#[test]
-fn lines_of_logs_have_times_and_are_selected_by_them() {
-    let stage = Stage::new("cli-logs-times");
-    stage.ok(&["deploy", &stage.hello()]);
-    for name in ["Ada", "Grace"] {
-        stage.ok(&["invoke", "greeter", "--data", name]);
-    }
-    let logs = |arguments: &[&str]| stage.ok(&[&["logs", "greeter"], arguments].concat());
-    let about = |text: &str| -> Vec<String> {
-        text.lines().filter(|line| line.contains("greeting")).map(str::to_owned).collect()
-    };
-    let plain = wait_for("both lines", || Some(about(&logs(&[]))).filter(|lines| lines.len() == 2));
-    assert!(plain[0].starts_with("INFO greeter: greeting Ada"), "{plain:?}");
-    let timed = about(&logs(&["--timestamps"]));
-    let time = |line: &str| line.split_once(' ').unwrap().0.to_owned();
-    assert!(timed[0].ends_with(&plain[0]) && time(&timed[0]) < time(&timed[1]), "{timed:?}");
-    assert_eq!(about(&logs(&["--since", &time(&timed[1])])), plain[1..]);
-    assert_eq!(about(&logs(&["--since", "10m"])), plain);
-    assert_eq!(logs(&["--tail", "1"]).trim_end(), plain[1]);
-    stage.ok(&["rm", "greeter"]);
-}
-
-#[test]
 fn a_primarys_exit_code_is_the_commands() {
     let stage = Stage::new("cli-exit");
     let hello = stage.guest("hello-caller");
@@ -292,85 +218,4 @@ fn a_primarys_exit_code_is_the_commands() {
     let text = stage.fails(1, &["run", &file]);
     assert!(text.contains("no route to function `greeter`"), "{text}");
     assert_eq!(stage.containers(), Vec::<String>::new());
-}
-
-/// Interrupts `cwasi run FILE` when `container` has this state (`None` = no task yet), and sees nothing left.
-fn interrupted(stage: &Stage, file: &str, container: &str, status: Option<&str>) {
-    let run = stage.cwasi().args(["run", file]).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("the function to be there", || {
-        let exists = stage.containers().iter().any(|id| id == container);
-        (exists && stage.scene.status(container).as_deref() == status).then_some(())
-    });
-    kill(Pid::from_raw(run.id().try_into().unwrap()), Signal::SIGINT).unwrap();
-    let output = run.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("interrupted, taking down"), "{}", stderr(&output));
-    assert_eq!(stage.containers(), Vec::<String>::new());
-}
-
-#[test]
-fn ctrl_c_takes_everything_down() {
-    let stage = Stage::new("cli-interrupt");
-    let (greeter, probe) = (stage.guest("greeter"), stage.guest("probe"));
-    let functions = |module: &str| {
-        format!(
-            "    greeter: {{module: {greeter}, role: secondary}}\n    probe: {{module: {module}, args: [loop]}}\n"
-        )
-    };
-    let file = stage.workflow("endless", &functions(&probe));
-    // Compiled before, so that waiting for the endless one has a bound.
-    stage.ok(&["run", &file, "--set", "spec.functions.probe.args=[args]"]);
-    interrupted(&stage, &file, "endless.probe", Some("RUNNING"));
-    // While it is compiled: with a section of its own it is another module in each run.
-    let mut module = std::fs::read(&probe).unwrap();
-    module.extend([0, 6, 1, b'n']);
-    module.extend(std::process::id().to_le_bytes());
-    let other = stage.folder.path().join("other.wasm");
-    std::fs::write(&other, module).unwrap();
-    let file = stage.workflow("endless", &functions(&other.display().to_string()));
-    interrupted(&stage, &file, "endless.probe", None);
-}
-
-#[test]
-fn a_failed_start_says_why_and_ends_the_run() {
-    let stage = Stage::new("cli-fault");
-    let greeter = stage.guest("greeter");
-    let wrong = stage.folder.path().join("wrong.wasm");
-    std::fs::write(&wrong, "no module").unwrap();
-    let functions = format!(
-        "    greeter: {{module: {greeter}, role: secondary}}\n    wrong: {{module: {}, role: secondary}}\n",
-        wrong.display()
-    );
-    let file = stage.workflow("faulty", &functions);
-    let text = stage.fails(70, &["deploy", &file]);
-    assert!(text.contains("is not a WebAssembly module"), "{text}");
-    assert_eq!(stage.containers(), Vec::<String>::new());
-}
-
-#[test]
-fn what_is_missing_is_named() {
-    let stage = Stage::new("cli-missing");
-    let image = stage.workflow("w", "    f: {image: 'localhost/nothing:1', role: secondary}\n");
-    let text = stage.fails(66, &["deploy", &image]);
-    assert!(text.contains("image localhost/nothing:1 is not in containerd's namespace"), "{text}");
-    let module = stage.workflow("w", "    f: {module: nothing.wasm, role: secondary}\n");
-    assert!(stage.fails(66, &["deploy", &module]).contains("nothing.wasm cannot be read"));
-    assert!(
-        stage
-            .fails(66, &["run", "/does/not/exist.yaml"])
-            .contains("/does/not/exist.yaml cannot be read")
-    );
-    let wrong = stage.workflow("w", "    f: {modul: x.wasm}\n");
-    let text = stage.fails(65, &["run", &wrong]);
-    assert!(text.contains("w.yaml:6:9: ") && text.contains("did you mean `module`?"), "{text}");
-    assert!(text.contains("has 2 faults"), "{text}");
-}
-
-#[test]
-fn without_containerd_the_error_says_where_it_looked() {
-    let output = cwasi().args(["--address", "/does/not/exist.sock", "ps"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(69));
-    let text = stderr(&output);
-    assert!(text.contains("/does/not/exist.sock: No such file or directory"), "{text}");
-    assert!(text.contains("CONTAINERD_ADDRESS"), "{text}");
 }

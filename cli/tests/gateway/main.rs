@@ -7,7 +7,6 @@ mod bounds;
 mod callbacks;
 mod calls;
 mod client;
-mod components;
 mod compromised;
 mod faas_cli;
 mod origins;

@@ -4,7 +4,7 @@ use http_body_util::Full;
 use hyper::Request;
 
 use crate::client::{Answer, run, send};
-use crate::{Gateway, cwasi, exposed, scene};
+use crate::{Gateway, exposed, scene};
 
 const APP: &str = "https://app.example";
 const TOKEN: &str = "correct horse battery";
@@ -108,17 +108,4 @@ fn without_a_token_other_pages_call_nothing() {
         assert_eq!(answer.header("access-control-allow-origin"), "");
     }
     gateway.stop();
-}
-
-#[test]
-fn an_origin_with_a_path_and_a_host_with_a_port_are_refused() {
-    for (option, value, said) in [
-        ("--cors-origin", "https://app.example/", "write an origin as browsers do"),
-        ("--allowed-host", "gateway.example:80", "without a port"),
-    ] {
-        let mut command = cwasi();
-        let output = command.args(["gateway", option, value]).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && text.contains(said), "{text}");
-    }
 }

@@ -259,21 +259,6 @@ fn options_name_the_part_or_are_refused() {
 }
 
 proptest! {
-    #[test]
-    fn any_arguments_give_an_errno(args: [u32; 6], small: bool) {
-        let [a, b, c, d, e, f] = args.map(|n| if small { n % 5000 } else { n });
-        let mut fixture = Fixture::new();
-        let parameters = StartParameters {
-            target: (GuestPtr(a), b),
-            payload: (GuestPtr(c), d),
-            options: GuestPtr(e),
-            handle_out: GuestPtr(f),
-        };
-        let _outcome = dispatch_start(&mut fixture.host, &mut fixture.memory, None, parameters);
-        let _outcome = dispatch_wait(&mut fixture.host, &mut fixture.memory, (GuestPtr(a), b), c, GuestPtr(d));
-        let _outcome = dispatch_forget(&mut fixture.host, a);
-    }
-
     /// Whatever ends in whatever order: every call is given exactly once, lowest place first.
     #[test]
     fn every_call_ends_exactly_once(order in Just((1_u32..=20).collect::<Vec<_>>()).prop_shuffle(), burst in 1_usize..5) {

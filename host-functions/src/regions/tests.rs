@@ -314,13 +314,4 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn any_arguments_give_an_errno(ptr: u32, len: u32, small: bool) {
-        let mask = if small { PAGES * PAGE * 2 - 1 } else { u32::MAX };
-        let mut fixture = Fixture::new();
-        let shared = fixture.share(ptr & mask, len & mask);
-        prop_assert_eq!(fixture.seal(ptr & mask, len & mask).is_ok(), shared.is_ok());
-        prop_assert_eq!(fixture.release(ptr & mask, len & mask).is_ok(), shared.is_ok());
-    }
 }

@@ -210,20 +210,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_round_trip_and_absence_is_no_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::new(dir.path());
-        let path = state.record("ns", "a");
-        assert_eq!(read_json::<Pointer>(&path).unwrap(), None);
-        let pointer = Pointer { state_dir: dir.path().into(), group: "g".into() };
-        write_json(&path, &pointer).unwrap();
-        assert_eq!(read_json(&path).unwrap(), Some(pointer));
-        remove_file(&path).unwrap();
-        remove_file(&path).unwrap();
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
-    }
-
-    #[test]
     fn unfinished_files_are_those_of_one_path() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ab.json");

@@ -222,7 +222,6 @@ async fn read_into_new(
 #[cfg(test)]
 mod tests {
     use cwasi_modes::pool::ReceivePools;
-    use proptest::prelude::*;
     use tokio::io::duplex;
 
     use super::*;
@@ -268,18 +267,5 @@ mod tests {
         assert!(matches!(read, Err(ConnectionError::Broken(_))));
         let none = read_payload(&mut other, 1, |_length| None).await;
         assert!(matches!(none, Err(ConnectionError::Broken(_))));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_messages_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            runtime.block_on(async {
-                let mut from = bytes.as_slice();
-                while let Ok(Some((_kind, message))) = read_message(&mut from).await {
-                    assert!(message.len() <= bytes.len());
-                }
-            });
-        }
     }
 }

@@ -99,7 +99,6 @@ fn length(digits: &[u8]) -> Result<Option<usize>, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -143,21 +142,6 @@ mod tests {
             [b"\r\n", b"?1\r\n", b"$-2\r\n", b":x\r\n", b"+OK\rx", &[b'x'; LINE_MAX]];
         for bytes in wrong {
             assert!(head(bytes).is_err(), "{bytes:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_head_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            if let Ok(Some((_, len))) = head(&bytes) {
-                prop_assert!(len <= bytes.len());
-            }
-        }
-
-        #[test]
-        fn any_number_round_trips(number in any::<i64>()) {
-            let line = format!(":{number}\r\n");
-            prop_assert_eq!(head(line.as_bytes()), Ok(Some((Head::Integer(number), line.len()))));
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Components as others' tools push them, without an image around them: `wkg` and `wash`
 //! (`application/vnd.wasm.config.v0+json`), and `spin`.
 
-use cwasi_testbed::cri::Cri;
+use cwasi_testbed::cri::{Cri, Pod};
 use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
+use cwasi_testbed::leaks;
 use cwasi_testbed::paths::{ContainerdVersion, component_guest};
 use cwasi_testbed::registry::{Registry, Setup};
 use cwasi_testbed::run::Outcome;
-use cwasi_testbed::scene::{Scene, unique};
+use cwasi_testbed::scene::{GUESTS, Scene, unique};
 
-use super::pods::{called, in_pod};
 use super::{SHIM, call, serving};
 
 /// What containerd's client says about a configuration that is none of a container image.
@@ -76,6 +76,25 @@ fn containerd_1_6_unpacks_no_artifact() {
         let says = "mismatched image rootfs and manifest layers";
         assert!(refused.code != 0 && refused.stderr.contains(says), "{}", refused.stderr);
     }
+}
+
+/// Starts a pod for `run` and removes it.
+fn in_pod(scene: &Scene, cri: &Cri, annotations: &[(&str, &str)], run: impl FnOnce(&Pod<'_>)) {
+    let parent = unique("cwasi-cri");
+    let logs = scene.node.path().join("pods");
+    let pod = cri.run_pod(annotations, &format!("/{parent}"), logs);
+    run(&pod);
+    pod.remove();
+    assert_eq!(cri.pods(), 0);
+    // The pod's own, which a kubelet removes.
+    leaks::remove_cgroups(&parent);
+}
+
+/// What a core module of the pod gets from `target`.
+fn called(pod: &Pod<'_>, name: &str, target: &str, payload: &str) -> Vec<String> {
+    let id = pod.start(name, GUESTS, &["/probe.wasm", "call", target, payload], None);
+    assert_eq!(pod.wait_exit(&id), (0, "Completed".into()), "{:?}", pod.log(name));
+    pod.log(name)
 }
 
 /// A pod whose containers are artifacts that the kubelet would pull.

@@ -2,16 +2,12 @@
 
 use std::path::Path;
 
-use cwasi_abi::Errno;
 use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::Scene;
 
-use super::{LARGE, SHIM, SIZES, call, comes_back, component, probe, secondary, serving};
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use super::{SIZES, call, component, probe, secondary, serving};
+use crate::scene;
 
 fn folder_of(scene: &Scene) -> &Path {
     scene.node.path()
@@ -62,21 +58,6 @@ fn a_command_is_a_primary_with_its_containers_streams_arguments_and_variables() 
 }
 
 #[test]
-fn a_component_has_the_files_of_its_container() {
-    let scene = scene("comp-files");
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("file"), "text").unwrap();
-    let run = |id: &str, order: &str| {
-        let run = component(&scene, id, "command").mount(folder.path(), "/data", "rw");
-        scene.run(run.stdin(order.as_bytes().to_vec())).success().text()
-    };
-    assert_eq!(run("read", "!read /data/file"), "text");
-    assert_eq!(run("write", "!write /data/new"), "done");
-    assert_eq!(std::fs::read_to_string(folder.path().join("new")).unwrap(), "written");
-    assert!(run("refused", "!read /proc/self/environ").starts_with("error: "));
-}
-
-#[test]
 fn a_component_has_the_files_of_its_image_and_its_working_directory() {
     let scene = scene("comp-image-files");
     let archive = folder_of(&scene).join("files.tar");
@@ -94,28 +75,6 @@ fn a_component_has_the_files_of_its_image_and_its_working_directory() {
     assert_eq!(run("relative", "!read greeting"), "hello");
     assert_eq!(run("list", "!ls /app"), "greeting m.wasm");
     assert!(run("write", "!write /app/new").starts_with("error: "), "the image is read-only");
-}
-
-#[test]
-fn payloads_of_a_core_module_come_back_unchanged() {
-    let scene = scene("comp-sizes");
-    for name in ["server", "relay", "command"] {
-        scene.start(secondary(&scene, name, name));
-    }
-    scene.secondary("sink", "server");
-    for target in ["server", "relay", "command"] {
-        for size in SIZES {
-            comes_back(&scene, &format!("{target}-{size}"), target, size);
-        }
-    }
-}
-
-#[test]
-fn a_payload_is_passed_on_with_less_memory_than_it_has() {
-    let scene = scene("comp-large");
-    scene.start(secondary(&scene, "relay", "relay").annotation("cwasi.memory", "4MiB"));
-    scene.secondary("sink", "server");
-    comes_back(&scene, "p", "relay", LARGE);
 }
 
 #[test]
@@ -187,38 +146,6 @@ fn parts_of_a_group_go_to_components_and_come_from_them() {
 }
 
 #[test]
-fn large_parts_and_incomplete_groups_reach_a_component() {
-    let scene = scene("comp-parts");
-    let merge = secondary(&scene, "merge", "group").annotation("cwasi.fan-in", "caller");
-    let merge = merge.annotation("cwasi.fan-in.partial", "deliver");
-    scene.start(merge.annotation("cwasi.fan-in.timeout", "1s"));
-    scene.start(serving(scene.guest("relay", "relay"), "relay"));
-    let whole = call(&scene, "p", "relay", "merge k 1 0 70000");
-    assert!(whole.starts_with("1 of 1: 0=") && whole.len() > 70_000, "{}", whole.len());
-    let part = call(&scene, "q", "relay", "merge k 3 1 70000");
-    assert!(part.starts_with("1 of 3: 1=") && part.len() > 70_000, "{}", part.len());
-}
-
-#[test]
-fn payloads_above_the_limit_are_refused_in_both_directions() {
-    let scene = scene("comp-limit");
-    scene.start(secondary(&scene, "small", "server").annotation("cwasi.max-payload", "64KiB"));
-    scene.start(secondary(&scene, "server", "server"));
-    comes_back(&scene, "fits", "small", 65_536);
-    let above = probe(&scene, "above", &["call-size", "small", "65537"]);
-    assert_eq!(above.code, Errno::PayloadTooLarge.code(), "{}", above.stderr);
-    let response = probe(&scene, "response", &["call", "small", "!size 65537"]);
-    assert_ne!(response.code, 0);
-    assert!(response.stderr.contains("65537"), "{}", response.stderr);
-    let sent = probe(&scene, "sent", &["call", "server", "!send small 65537"]);
-    assert!(sent.stderr.contains("PayloadTooLarge: "), "{}", sent.stderr);
-    let refused = secondary(&scene, "closed", "server").annotation("cwasi.allow", "somebody");
-    scene.start(refused);
-    let refused = probe(&scene, "refused", &["call", "server", "!call closed x"]);
-    assert!(refused.stderr.contains("Refused: "), "{}", refused.stderr);
-}
-
-#[test]
 fn a_trace_goes_through_components() {
     let scene = scene("comp-trace");
     scene.secondary("core", "server");
@@ -230,17 +157,4 @@ fn a_trace_goes_through_components() {
     let run = run.annotation("cwasi.trace", &format!("00-{trace}-b7ad6b7169203331-01"));
     let seen = scene.run(run).success().text();
     assert!(seen.starts_with(&format!("00-{trace}-")), "{seen}");
-}
-
-#[test]
-fn each_request_has_an_instance_of_its_own_unless_it_is_kept() {
-    let scene = scene("comp-isolation");
-    scene.start(secondary(&scene, "fresh", "server"));
-    let kept = secondary(&scene, "kept", "server");
-    scene.start(kept.annotation("cwasi.isolation", "instance"));
-    for (target, wanted) in [("fresh", "ok: 1\nok: 1\nok: 1\n"), ("kept", "ok: 1\nok: 2\nok: 3\n")]
-    {
-        let outcome = probe(&scene, "p", &["calls", target, "!served", "!served", "!served"]);
-        assert_eq!(outcome.success().text(), wanted, "{target}");
-    }
 }

@@ -3,19 +3,14 @@
 use std::io::Write as _;
 use std::net::TcpListener;
 
-use cwasi_abi::Errno;
 use cwasi_config::Engine;
 use cwasi_testbed::netns::Netns;
 use cwasi_testbed::paths::ContainerdVersion;
-use cwasi_testbed::processes::descendants;
 use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, unique, wait_for};
+use cwasi_testbed::scene::{Scene, unique};
 
-use super::{LARGE, SHIM, call, comes_back, component, probe, secondary};
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use super::{SHIM, call, comes_back, component, secondary};
+use crate::scene;
 
 #[test]
 fn a_component_runs_as_any_user_and_under_the_default_seccomp_profile() {
@@ -96,87 +91,4 @@ fn a_component_needs_no_annotation_on_a_node_of_another_engine() {
         let zygote = format!("{} zygote", engine.sandbox_program());
         assert!(processes.iter().any(|process| process.command.contains(&zygote)), "{engine}");
     }
-}
-
-#[test]
-fn a_worker_without_memory_in_its_cgroup_fails_its_call_only() {
-    let scene = scene("comp-oom");
-    let limit = (64 << 20).to_string();
-    scene.start(secondary(&scene, "svc", "server").flag("--memory-limit").flag(limit));
-    let killed = probe(&scene, "p", &["call", "svc", "!size 200000000"]);
-    assert_eq!(killed.code, Errno::Broken.code(), "{}", killed.stderr);
-    assert!(killed.stderr.contains("memory"), "{}", killed.stderr);
-    assert_eq!(call(&scene, "q", "svc", "x"), "x");
-}
-
-#[test]
-fn calls_wait_for_a_paused_component() {
-    let scene = scene("comp-pause");
-    scene.start(secondary(&scene, "svc", "server"));
-    let _paused = scene.ctr(["task", "pause", "svc"]).success();
-    let waiting = scene.guest("p", "probe").args(["calls", "svc", "!sleep 100", "x"]);
-    let mut waiting = waiting.spawn(&scene.containerd).unwrap();
-    wait_for("the caller", || scene.status("p").map(drop));
-    assert!(!waiting.has_ended());
-    for _ in 0..5 {
-        let _resumed = scene.ctr(["task", "resume", "svc"]).success();
-        let _paused = scene.ctr(["task", "pause", "svc"]).success();
-    }
-    let _resumed = scene.ctr(["task", "resume", "svc"]).success();
-    assert_eq!(waiting.finish().unwrap().success().text(), "ok: slept\nok: x\n");
-}
-
-#[test]
-fn idle_workers_end_and_come_back() {
-    let scene = scene("comp-idle");
-    scene.start(secondary(&scene, "svc", "server").annotation("cwasi.idle", "200ms"));
-    let init = scene.pid("svc");
-    for round in 0..2 {
-        assert_eq!(call(&scene, &format!("p{round}"), "svc", "x"), "x");
-        wait_for("the worker to end", || descendants(init).is_empty().then_some(()));
-    }
-}
-
-#[test]
-fn a_component_serves_as_many_requests_as_it_may() {
-    let scene = scene("comp-max");
-    scene.start(secondary(&scene, "svc", "server").annotation("cwasi.max-requests", "2"));
-    for round in 0..2 {
-        assert_eq!(call(&scene, &format!("p{round}"), "svc", "x"), "x");
-    }
-    scene.wait_stopped("svc");
-    assert_eq!(scene.remove("svc"), 0);
-}
-
-#[test]
-fn a_snapshot_is_a_new_instance_for_each_request() {
-    let scene = scene("comp-snapshot");
-    scene.start(secondary(&scene, "svc", "server").annotation("cwasi.isolation", "snapshot"));
-    let outcome = probe(&scene, "p", &["calls", "svc", "!served", "!served"]);
-    assert_eq!(outcome.success().text(), "ok: 1\nok: 1\n");
-}
-
-#[test]
-fn many_callers_share_the_workers_of_a_component() {
-    let scene = scene("comp-many");
-    scene.start(secondary(&scene, "svc", "server").annotation("cwasi.concurrency", "2"));
-    let callers: Vec<_> = (0..4)
-        .map(|index| {
-            let run = scene.guest(&format!("p{index}"), "probe");
-            run.args(["repeat", "svc", "300", "x"]).spawn(&scene.containerd).unwrap()
-        })
-        .collect();
-    for caller in callers {
-        assert_eq!(caller.finish().unwrap().success().text(), "ok 300\n");
-    }
-}
-
-#[test]
-fn large_payloads_are_copied_into_handlers_that_take_bytes() {
-    let scene = scene("comp-bytes");
-    scene.start(secondary(&scene, "svc", "server"));
-    scene.secondary("core", "server");
-    comes_back(&scene, "p", "svc", LARGE);
-    let response = call(&scene, "q", "svc", &format!("!send core {LARGE}"));
-    assert_eq!(response, format!("{LARGE} bytes came back"));
 }

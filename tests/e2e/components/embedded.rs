@@ -4,7 +4,7 @@ use cwasi_abi::Errno;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-use super::{SHIM, SIZES, image, secondary};
+use super::{SHIM, SIZES, image};
 
 /// A core module that embeds `inside`, an image's component or a deployed one.
 fn embedding(scene: &Scene, id: &str, wish: &str) -> Run {
@@ -32,17 +32,4 @@ fn a_component_of_an_image_runs_in_its_callers_process() {
     let trapped = said("trapped", "!trap");
     assert_eq!(trapped.code, 134, "{}", trapped.stderr);
     assert!(trapped.stderr.contains("in embedded inside: "), "{}", trapped.stderr);
-}
-
-#[test]
-fn a_deployed_component_is_embedded_as_a_module_is() {
-    let scene = Scene::new(SHIM, "comp-embeds-deployed");
-    let deployed = secondary(&scene, "inside", "server").annotation("cwasi.workflow", "w");
-    scene.start(deployed);
-    let outcome = calls(&scene, "p", "inside", ["call", "!served"]);
-    assert_eq!(outcome.success().text(), "1");
-    // The deployed one has served nothing.
-    let local = scene.guest("q", "probe").annotation("cwasi.workflow", "w");
-    let outcome = scene.run(local.args(["call", "inside", "!served"]));
-    assert_eq!(outcome.success().text(), "1");
 }

@@ -1,11 +1,10 @@
 //! Components with core modules and other components in their own process.
 
-use cwasi_abi::Errno;
 use cwasi_testbed::edges::Edge;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::{Scene, guests_dir};
 
-use super::{LARGE, SHIM, SIZES, call, comes_back, component, image, probe, secondary};
+use super::{SHIM, component, image, secondary};
 
 /// What embeds `wish` and calls by no other mode.
 fn embedding(run: Run, wish: &str) -> Run {
@@ -48,46 +47,6 @@ fn a_core_module_and_a_component_run_in_a_components_process() {
         assert_eq!(trapped.code, 134, "{}", trapped.stderr);
         assert!(trapped.stderr.contains("in embedded inside: "), "{}", trapped.stderr);
         assert_eq!(Edge::of(&scene, &format!("{kind}-trap"), "inside").calls, 1);
-    }
-}
-
-#[test]
-fn payloads_of_all_sizes_come_back_from_what_a_component_embeds() {
-    let scene = Scene::new(SHIM, "comp-embeds-sizes");
-    for (id, image) in [("core", core_image(&scene)), ("component", image(&scene, "server"))] {
-        // `relay` passes payloads on unread, `server` copies them.
-        let relay = secondary(&scene, &format!("relay-{id}"), "relay");
-        scene.start(embedding(relay, &format!("sink={image}")));
-        let server = secondary(&scene, &format!("server-{id}"), "server");
-        scene.start(embedding(server, &format!("sink={image}")));
-        for size in SIZES {
-            comes_back(&scene, &format!("p-{id}-{size}"), &format!("relay-{id}"), size);
-            let order = format!("!send sink {size}");
-            let said = call(&scene, &format!("s-{id}-{size}"), &format!("server-{id}"), &order);
-            assert_eq!(said, format!("{size} bytes came back"));
-        }
-        comes_back(&scene, &format!("large-{id}"), &format!("relay-{id}"), LARGE);
-        let fan = call(&scene, &format!("fan-{id}"), &format!("server-{id}"), "!fan sink a bc d");
-        assert_eq!(fan, "a bc d");
-    }
-}
-
-#[test]
-fn a_callee_in_a_component_has_its_deadline_and_its_instance() {
-    let scene = Scene::new(SHIM, "comp-embeds-ends");
-    let images = [core_image(&scene), image(&scene, "server")];
-    for (kind, image) in ["core", "component"].into_iter().zip(images) {
-        let run = embedding(secondary(&scene, kind, "server"), &format!("inside={image}"));
-        let run = run.annotation("cwasi.timeout", "4s");
-        scene.start(run.annotation("cwasi.isolation", "instance"));
-        for count in ["1", "2"] {
-            let said = call(&scene, &format!("{kind}-{count}"), kind, "!call inside !served");
-            assert_eq!(said, count, "{kind}");
-        }
-        let looped = probe(&scene, &format!("{kind}-loop"), &["call", kind, "!call inside !loop"]);
-        assert_eq!(looped.code, Errno::Timeout.code(), "{kind}: {}", looped.stderr);
-        let said = call(&scene, &format!("{kind}-next"), kind, "!call inside !served");
-        assert_eq!(said, "1", "{kind}: another worker, another instance");
     }
 }
 

@@ -1,16 +1,13 @@
 //! `wasi:http` handlers behind a port of their container, and called by name. `cargo test -p cwasi-cli --test gateway`
 //! has the gateway.
 
-use std::fs::File;
-use std::net::{Ipv4Addr, TcpStream};
-
+use cwasi_testbed::netns::connect_to;
 use cwasi_testbed::scene::Scene;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use nix::sched::{CloneFlags, setns};
 
 use super::{SHIM, call, secondary};
 
@@ -18,20 +15,9 @@ const PORT: u16 = 8080;
 /// Above what is copied into a frame, and above what the guest writes at a time.
 pub(crate) const BODY: usize = 2 << 20;
 
-/// A connection to the port in the network namespace of a container's process.
-fn connect(pid: i32) -> TcpStream {
-    let namespace = File::open(format!("/proc/{pid}/ns/net")).unwrap();
-    // A namespace belongs to a thread.
-    let connecting = std::thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap()
-    });
-    connecting.join().unwrap()
-}
-
 /// The responses to these requests, one after the other on one connection of hyper's client.
 pub(crate) fn ask(pid: i32, requests: &[(Method, &str, Vec<u8>)]) -> Vec<Response<Bytes>> {
-    let stream = connect(pid);
+    let stream = connect_to(pid, PORT);
     stream.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -11,14 +11,14 @@ mod embedders;
 mod faults;
 mod http;
 mod nodes;
-mod pods;
 mod wasi_3;
 
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 /// Sizes of payloads: none, within a frame, in shared memory, in huge pages.
 const SIZES: [usize; 4] = [0, 5, 100_000, 3 << 20];
 /// Bytes that a component passes on with less memory than that.

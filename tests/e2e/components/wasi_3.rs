@@ -1,13 +1,10 @@
 //! Components of WASI 0.3: a command and an HTTP handler, as primary and secondary, beside others.
 
-use cwasi_abi::Errno;
-use cwasi_testbed::paths::ContainerdVersion;
-use cwasi_testbed::run::Run;
-use cwasi_testbed::scene::{Scene, unique};
+use cwasi_testbed::scene::Scene;
 use hyper::Method;
 
 use super::http::{BODY, ask};
-use super::{SHIM, SIZES, call, comes_back, component, probe, secondary};
+use super::{SHIM, SIZES, call, comes_back, component, secondary};
 
 #[test]
 fn a_command_is_a_primary_and_a_secondary_and_calls() {
@@ -45,27 +42,6 @@ fn a_command_is_a_primary_and_a_secondary_and_calls() {
 }
 
 #[test]
-fn each_end_of_it_reaches_a_core_module_with_its_reason() {
-    let scene = Scene::new(SHIM, "wasi3-ends");
-    for name in ["async_command", "async_http"] {
-        scene.start(secondary(&scene, name, name).annotation("cwasi.timeout", "6s"));
-    }
-    for (order, errno, says) in [
-        ("!exit", Errno::Failed, "exit code 1; end of its stderr: leaving"),
-        ("!panic", Errno::Trapped, "unreachable"),
-        ("!forever", Errno::Trapped, "deadlock"),
-        ("!sleep 60000", Errno::Timeout, "deadline"),
-    ] {
-        let outcome = probe(&scene, "p", &["call", "async_command", order]);
-        assert_eq!(outcome.code, errno.code(), "{order}: {}", outcome.stderr);
-        assert!(outcome.stderr.contains(says), "{order}: {}", outcome.stderr);
-        assert_eq!(call(&scene, "next", "async_command", "next"), "next", "after {order}");
-    }
-    let refused = call(&scene, "q", "async_http", "!fetch http://example.test/");
-    assert!(refused.contains("HttpRequestDenied"), "{refused}");
-}
-
-#[test]
 fn a_handler_answers_http_on_its_port_and_calls_by_name() {
     let scene = Scene::new(SHIM, "wasi3-http");
     for (id, isolation) in [("fresh", "request"), ("kept", "instance")] {
@@ -94,17 +70,4 @@ fn a_handler_answers_http_on_its_port_and_calls_by_name() {
     }
     scene.start(secondary(&scene, "server", "server"));
     assert_eq!(call(&scene, "q", "server", "!call fresh payload"), "POST / payload");
-}
-
-#[test]
-fn it_runs_as_any_user_and_under_the_default_seccomp_profile() {
-    // `ctr run` of containerd 1.6 sets no user.
-    let namespace = unique("wasi3-user");
-    let scene = Scene::open(ContainerdVersion::V2, SHIM, &namespace);
-    let flags = ["--user", "1000:1001", "--seccomp", "--read-only"];
-    let with = |run| flags.iter().fold(run, |run: Run, flag| run.flag(*flag));
-    scene.start(with(secondary(&scene, "svc", "async_http")));
-    assert_eq!(call(&scene, "p", "svc", "hello"), "POST / hello");
-    let run = with(component(&scene, "primary", "async_command"));
-    assert_eq!(scene.run(run.stdin(b"!sleep 1".to_vec())).success().text(), "slept");
 }

@@ -2,7 +2,7 @@
 
 use super::late_caller::LateCaller;
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// Answers of a caller that reads none: four times what the function's container may hold.
 const CALLS: usize = 1_000;

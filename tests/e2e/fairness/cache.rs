@@ -31,7 +31,7 @@ fn large(number: u32) -> Vec<u8> {
 
 #[test]
 fn a_full_cache_keeps_its_bound_and_the_neighbours_functions_start() {
-    let flooded = super::scene("fair-cache");
+    let flooded = crate::scene("fair-cache");
     let cache = Cache::new(&flooded, DEFAULT_ENGINE, &format!("cache_max = {BOUND}"));
     let neighbour = Neighbour::beside(&flooded);
     neighbour.calls(3);

@@ -24,9 +24,9 @@ fn small() -> Vec<u8> {
 
 #[test]
 fn a_queue_of_slow_modules_delays_a_neighbour_by_one_turn() {
-    let flooded = super::scene("fair-compile");
+    let flooded = crate::scene("fair-compile");
     let namespace = format!("{}-neighbour", flooded.namespace);
-    let neighbour = flooded.beside(super::SHIM, &namespace);
+    let neighbour = flooded.beside(crate::SHIM, &namespace);
     let cache = Cache::new(
         &flooded,
         Engine::Wasmedge,

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use cwasi_testbed::port::free_port;
 
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// More than the connections that one function's port serves (512), less than twice as many.
 const IDLE: usize = 600;

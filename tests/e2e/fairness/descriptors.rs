@@ -3,7 +3,7 @@
 
 use super::late_caller::LateCaller;
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// Callers that read no answers. Theirs are more descriptors than containerd's default limit, 1,024.
 const CALLERS: usize = 12;

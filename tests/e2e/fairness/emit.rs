@@ -3,7 +3,7 @@
 use cwasi_testbed::redis::{Redis, RedisVersion};
 
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// Messages of a run, and their bytes: far more than Redis has.
 const MESSAGES: u32 = 400;

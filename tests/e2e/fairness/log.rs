@@ -6,7 +6,7 @@ use cwasi_testbed::scene::wait_for;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// Bounds of the flooding function's log.
 const MAX: u64 = 1 << 20;

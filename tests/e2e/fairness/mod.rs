@@ -18,13 +18,7 @@ mod neighbour;
 mod spans;
 mod state;
 
-use cwasi_testbed::scene::Scene;
-
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
-
-fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
+use crate::scene;
 
 /// The neighbour's calls are answered while nobody floods: what the other tests compare with.
 #[test]

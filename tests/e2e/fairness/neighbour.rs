@@ -23,7 +23,7 @@ impl Neighbour {
     /// The same with more annotations of its function.
     pub fn with(flooded: &Scene, more: impl FnOnce(Run) -> Run) -> Self {
         let namespace = format!("{}-neighbour", flooded.namespace);
-        let scene = flooded.beside(super::SHIM, &namespace);
+        let scene = flooded.beside(crate::SHIM, &namespace);
         let run = scene.guest("svc", "server");
         let run = run.annotation("cwasi.role", "secondary").annotation("cwasi.function", "svc");
         scene.start(more(run));

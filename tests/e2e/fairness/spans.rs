@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cwasi_testbed::scene::wait_for;
 
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// Spans of the flood: more than its two files hold.
 const CALLS: u32 = 30_000;

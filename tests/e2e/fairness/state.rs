@@ -6,7 +6,7 @@ use std::path::Path;
 use cwasi_testbed::scene::wait_for;
 
 use super::neighbour::Neighbour;
-use super::scene;
+use crate::scene;
 
 /// Ended groups; the runtime keeps the edges and the spans of 64.
 const GROUPS: usize = 70;

@@ -14,6 +14,8 @@ use cwasi_testbed::netns::Netns;
 use cwasi_testbed::run::Outcome;
 use cwasi_testbed::scene::Scene;
 
+use crate::SHIM;
+
 /// Where servers listen, each a TCP and a UDP one.
 const PORT: u16 = 7000;
 const NSD: [&str; 2] = ["fd77::53", "10.77.0.53"];
@@ -44,7 +46,7 @@ struct Stage {
 
 impl Stage {
     fn new(name: &str) -> Self {
-        let scene = Scene::new(env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1"), name);
+        let scene = Scene::new(SHIM, name);
         let network = Netns::new(&[
             "10.77.0.1/24",
             "10.77.0.2/24",

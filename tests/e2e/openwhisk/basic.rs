@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{Action, base64, module, payload, scene};
+use super::fixture::{Action, base64, module, payload};
+use crate::scene;
 
 /// Echoes stdin, of at most a page, from the export `niam`.
 const NIAM: &str = r#"(module

@@ -1,7 +1,6 @@
 //! What a platform or a stranger may do wrong, and what may happen to an action.
 
 use std::fs;
-use std::io::{Cursor, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cwasi_config::Engine;
@@ -10,27 +9,9 @@ use cwasi_testbed::scene::{GUESTS, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use zip::write::{SimpleFileOptions, ZipWriter};
 
-use super::fixture::{Action, PORT, base64, guest, module, payload, post, scene, scene_on};
-
-fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, bytes) in files {
-        writer.start_file(*name, SimpleFileOptions::default()).unwrap();
-        writer.write_all(bytes).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
-/// An archive whose module is longer than a module may be.
-fn bomb() -> Vec<u8> {
-    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    writer.start_file("a.wasm", SimpleFileOptions::default()).unwrap();
-    let zeros = vec![0; 1 << 20];
-    (0..130).for_each(|_| writer.write_all(&zeros).unwrap());
-    writer.finish().unwrap().into_inner()
-}
+use super::fixture::{Action, PORT, base64, guest, module, payload, post, scene_on};
+use crate::scene;
 
 fn refused(answer: &(u16, Value), status: u16, part: &str) {
     let text = answer.1["error"].as_str().unwrap_or_default();
@@ -39,37 +20,6 @@ fn refused(answer: &(u16, Value), status: u16, part: &str) {
 
 fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
-}
-
-#[test]
-fn code_that_is_no_module_is_refused_and_a_module_runs_after_all() {
-    let scene = scene("whisk-bad");
-    let action = Action::empty(&scene, "bad");
-    refused(&action.run(&json!({})), 403, "has not been initialized");
-    let wasm = module();
-    let damaged = &archive(&[("a.wasm", &wasm)])[..wasm.len() / 4];
-    let native = fs::read("/proc/self/exe").unwrap();
-    let native = archive(&[("a.wasm", &native[..4096])]);
-    let twice = archive(&[("a.wasm", &wasm), ("b.wasm", &wasm)]);
-    for (code, status, part) in [
-        ("function main() {}".to_owned(), 400, "no base64"),
-        (base64(b"function main() {}"), 502, "neither a WebAssembly module"),
-        (base64(damaged), 502, "the archive cannot be read"),
-        (base64(&twice), 502, "2 files that end with .wasm, and a module is one: a.wasm, b.wasm"),
-        (base64(&archive(&[("README", b"x")])), 502, "no file that ends with .wasm"),
-        (base64(&bomb()), 502, "larger than the limit of 134217728 bytes"),
-        (base64(&native), 502, "native code is never loaded"),
-        (base64(&wasm[..wasm.len() / 2]), 502, "not a valid"),
-    ] {
-        refused(&action.init(&payload(&code, "main")), status, part);
-    }
-    refused(&action.post("/init", "not JSON"), 400, "it is no JSON");
-    refused(&action.announce("/init", 65 << 20), 413, "larger than 67108864 bytes");
-    refused(&action.post("/other", "{}"), 404, "/init and /run");
-    action.init_code(&archive(&[("README", b"x"), ("action.wasm", &wasm)]), "main");
-    assert_eq!(action.run(&json!({ "do": "nothing" })), (200, json!({})));
-    let output = action.output();
-    assert!(output.runtime.contains("2 files that end with .wasm"), "{}", output.runtime);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! A container that is an action, and a client of its port.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use cwasi_testbed::netns::connect_to;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::run::{Outcome, Run, Running};
 use cwasi_testbed::scene::{Scene, guests_dir, unique, wait_for};
@@ -15,18 +15,13 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use hyper_util::rt::TokioIo;
-use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
+
+use crate::SHIM;
 
 pub const PORT: u16 = 8080;
 /// The line that ends an activation.
 pub const END: &str = "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX";
-
-pub const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
-
-pub fn scene(name: &str) -> Scene {
-    Scene::new(SHIM, name)
-}
 
 pub fn scene_on(version: ContainerdVersion, name: &str) -> Scene {
     Scene::open(version, SHIM, &unique(name))
@@ -100,7 +95,7 @@ impl<'a> Action<'a> {
 
     /// The response to a request that announces so many bytes and sends none.
     pub fn announce(&self, path: &str, bytes: u64) -> (u16, Value) {
-        let mut stream = connect(self.pid, PORT);
+        let mut stream = connect_to(self.pid, PORT);
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: action\r\ncontent-length: {bytes}\r\nconnection: close"
         );
@@ -151,18 +146,8 @@ pub fn payload(code: &str, main: &str) -> Value {
     json!({ "name": "dummyAction", "main": main, "code": code, "binary": true })
 }
 
-fn connect(pid: i32, port: u16) -> TcpStream {
-    let namespace = File::open(format!("/proc/{pid}/ns/net")).unwrap();
-    // A namespace belongs to a thread.
-    let connecting = std::thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap()
-    });
-    connecting.join().unwrap()
-}
-
 pub fn post(pid: i32, port: u16, path: &str, body: Bytes) -> (u16, Value) {
-    let stream = connect(pid, port);
+    let stream = connect_to(pid, port);
     stream.set_nonblocking(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let answered = async {

@@ -9,7 +9,8 @@ use cwasi_testbed::port::free_port;
 use cwasi_testbed::scene::{GUESTS, unique, wait_for};
 use serde_json::json;
 
-use super::fixture::{END, SHIM, base64, module, payload, post};
+use super::fixture::{END, base64, module, payload, post};
+use crate::SHIM;
 
 #[test]
 fn a_pod_of_the_template_is_an_action() {

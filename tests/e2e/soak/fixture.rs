@@ -12,7 +12,8 @@ use cwasi_testbed::port::free_port;
 use cwasi_testbed::run::{Outcome, Run, output};
 use cwasi_testbed::scene::{Scene, wait_for};
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 /// Workflow of some callees and callers, whose functions share a shim.
 const WORKFLOW: &str = "w";
 

@@ -18,7 +18,8 @@ use cwasi_testbed::scene::{Scene, guests_dir, wait_for};
 use cwasi_wire::trace::{PhaseKind, RecordedSpan, SpanKind, TraceContext};
 use cwasi_wire::trace_headers::TraceHeaders;
 
-const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-cwasi-v1");
+use crate::SHIM;
+
 const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 fn secondary(scene: &Scene, container: &str, name: &str) -> Run {

@@ -3,17 +3,13 @@
 use std::path::Path;
 
 use cwasi_abi::Errno;
-use cwasi_config::Engine as Kind;
-use cwasi_engine_tests::compile;
-use cwasi_host_functions::{Context, Dispatch, Host};
-use cwasi_modes::{CallError, CallResult, OutgoingPayload};
-use cwasi_sys::clock::Deadline;
+use cwasi_host_functions::{Context, Host};
 use cwasi_vm::engine::{
     Engine as _, EngineOptions, GuestStop, Instance as _, InstanceSpec, Module as _,
 };
 use cwasi_wasmtime::{Wasmtime, WasmtimeInstance, WasmtimeModule};
-use cwasi_wire::control::EmbeddedModule;
 
+use crate::embedders::{Embeds, compiled, embed};
 use crate::fixture::{Seen, artifact};
 
 /// Passes the bytes at 1024 to the function `inside`, and copies its response to 4096.
@@ -30,34 +26,6 @@ const CALLER: &str = r#"(module
         (local.get $errno))
     (func (export "length") (result i32) (i32.load (i32.const 36))))"#;
 
-/// Serves `inside` embedded, and everything else as [`Seen`] does.
-struct Embeds(Seen);
-
-impl Dispatch for Embeds {
-    fn call(
-        &mut self,
-        target: &str,
-        payload: OutgoingPayload<'_>,
-        deadline: Option<Deadline>,
-    ) -> CallResult {
-        self.0.call(target, payload, deadline)
-    }
-
-    fn embedded(
-        &mut self,
-        target: &str,
-        _: u64,
-        _: Option<Deadline>,
-    ) -> Result<Option<usize>, CallError> {
-        Ok((target == "inside").then_some(0))
-    }
-
-    fn embedded_ended(&mut self, response: Option<u64>) -> Result<(), CallError> {
-        self.0.add(format!("embedded {response:?}"));
-        Ok(())
-    }
-}
-
 struct Caller {
     instance: WasmtimeInstance,
     host: Host,
@@ -68,20 +36,13 @@ struct Caller {
 impl Caller {
     fn of(component: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let wasm = folder.path().join("caller.wasm");
-        std::fs::write(&wasm, wat::parse_str(CALLER).unwrap()).unwrap();
-        let embedded = EmbeddedModule {
-            name: "inside".into(),
-            artifact: component.to_owned(),
-            digest: String::new(),
-            dispatch: true,
-            reason: "a test".into(),
-        };
+        let caller = compiled(&folder, "caller", CALLER);
+        let embedded = embed("inside", component.to_owned());
         let engine = Wasmtime::new(EngineOptions::default()).unwrap();
-        let module = engine.load_with(&compile(Kind::Wasmtime, &wasm), &[embedded]).unwrap();
+        let module = engine.load_with(&caller, &[embedded]).unwrap();
         let seen = Seen::default();
-        let mut host =
-            Host::new(Context::default(), Box::new(Embeds(seen.clone())), Box::new(seen.clone()));
+        let embeds = Box::new(Embeds(&["inside"], seen.clone()));
+        let mut host = Host::new(Context::default(), embeds, Box::new(seen.clone()));
         host.begin(Context { function: "caller".into(), ..Context::default() });
         let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
         Self { instance, host, seen, _module: module }

@@ -61,8 +61,8 @@ const FAILS: &str = r#"(module (memory (export "memory") 1)
 /// What the caller embeds, in this order.
 const EMBEDDED: [&str; 3] = ["library", "module", "inside"];
 
-/// Serves what is embedded, and everything else as [`Seen`] does.
-struct Embeds(Seen);
+/// Serves these embedded functions, and everything else as [`Seen`] does.
+pub struct Embeds(pub &'static [&'static str], pub Seen);
 
 impl Dispatch for Embeds {
     fn call(
@@ -71,7 +71,7 @@ impl Dispatch for Embeds {
         payload: OutgoingPayload<'_>,
         deadline: Option<Deadline>,
     ) -> CallResult {
-        self.0.call(target, payload, deadline)
+        self.1.call(target, payload, deadline)
     }
 
     fn embedded(
@@ -81,22 +81,22 @@ impl Dispatch for Embeds {
         _: Option<Deadline>,
     ) -> Result<Option<usize>, CallError> {
         let target = if target == "sink" { "inside" } else { target };
-        Ok(EMBEDDED.iter().position(|name| *name == target && target != "library"))
+        Ok(self.0.iter().position(|name| *name == target && target != "library"))
     }
 
     fn embedded_ended(&mut self, response: Option<u64>) -> Result<(), CallError> {
-        self.0.add(format!("embedded {response:?}"));
+        self.1.add(format!("embedded {response:?}"));
         Ok(())
     }
 }
 
-fn compiled(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+pub fn compiled(folder: &TempDir, name: &str, text: &str) -> PathBuf {
     let wasm = folder.path().join(format!("{name}.wasm"));
     std::fs::write(&wasm, wat::parse_str(text).unwrap()).unwrap();
     compile(Kind::Wasmtime, &wasm)
 }
 
-fn embed(name: &str, artifact: PathBuf) -> EmbeddedModule {
+pub fn embed(name: &str, artifact: PathBuf) -> EmbeddedModule {
     EmbeddedModule {
         name: name.to_owned(),
         artifact,
@@ -133,7 +133,7 @@ impl Caller {
         let engine = Wasmtime::new(EngineOptions { memory_max, ..Default::default() }).unwrap();
         let module = engine.load_with(&artifact(component), &embedded).unwrap();
         let seen = Seen::default();
-        let embeds = Box::new(Embeds(seen.clone()));
+        let embeds = Box::new(Embeds(&EMBEDDED, seen.clone()));
         let mut host = Host::new(Context::default(), embeds, Box::new(seen.clone()));
         host.begin(Context { function: "caller".into(), ..Context::default() });
         let instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();

@@ -118,7 +118,7 @@ impl Cri {
     }
 
     /// Waits until the service knows an image that `ctr` has imported.
-    pub fn wait_image(&self, name: &str) {
+    fn wait_image(&self, name: &str) {
         let request = ImageStatusRequest { image: Some(image(name)), verbose: false };
         wait_for(&format!("the image {name}"), || {
             let mut client = ImageServiceClient::new(self.channel.clone());

@@ -13,7 +13,7 @@
 //! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span;
 //!   [`slow_module`] takes a compiler long.
 //! - [`scene`] is one test's containerd namespace with its leak check ([`leaks`]); [`run`] is `ctr run`;
-//!   [`kills`] interrupts starts; [`edges`] are the calls that shims have counted.
+//!   [`kills`] interrupts starts; [`edges`] are the calls that shims have counted, [`events`] what containerd publishes.
 //!
 //! Runs in test processes and in the `cwasi-testbed` program; never part of the product.
 
@@ -23,6 +23,7 @@ pub mod containerd_config;
 pub mod cri;
 pub mod edges;
 pub mod engines;
+pub mod events;
 pub mod guard;
 pub mod http_server;
 pub mod image;

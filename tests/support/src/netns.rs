@@ -2,13 +2,15 @@
 //! killed test leaves nothing.
 
 use std::any::Any;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, bail};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 
 type Job = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
@@ -72,6 +74,32 @@ impl Drop for Netns {
             let _panicked = thread.join();
         }
     }
+}
+
+/// Connects to a port of 127.0.0.1 in the network of a file such as `/proc/PID/ns/net`.
+///
+/// # Errors
+/// When nobody listens there.
+///
+/// # Panics
+/// When the file is no network.
+pub fn connect_in(network: File, port: u16) -> std::io::Result<TcpStream> {
+    // A namespace belongs to a thread.
+    let connecting = std::thread::spawn(move || {
+        setns(network, CloneFlags::CLONE_NEWNET).expect("a network");
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+    });
+    connecting.join().expect("it enters the network")
+}
+
+/// The same in the network of a process.
+///
+/// # Panics
+/// When the process has ended, or does not listen.
+#[must_use]
+pub fn connect_to(pid: i32, port: u16) -> TcpStream {
+    let network = File::open(format!("/proc/{pid}/ns/net")).expect("the process lives");
+    connect_in(network, port).expect("it listens")
 }
 
 fn enter(addresses: &[String]) -> Result<PathBuf> {

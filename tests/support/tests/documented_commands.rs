@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cwasi_testbed::page::Page;
 use cwasi_testbed::paths::checkout;
 
 /// Stands for a filter in the text above a table.
@@ -13,11 +14,11 @@ const PLACEHOLDER: &str = "NAME";
 #[test]
 fn every_test_that_the_documentation_names_is_there() {
     let (mut checked, mut missing) = (0, Vec::new());
-    for page in files(&checkout().join("docs"), "md") {
-        for command in commands(&fs::read_to_string(&page).unwrap()) {
+    for page in Page::all() {
+        for command in commands(&page) {
             checked += 1;
             if let Err(what) = check(&command) {
-                missing.push(format!("{}: `{command}`: {what}", page.display()));
+                missing.push(format!("{}: `{command}`: {what}", page.path));
             }
         }
     }
@@ -38,11 +39,13 @@ fn a_name_that_is_not_there_is_found_out() {
     }
 }
 
-/// `cargo test …` and `--test …` between backticks, on one line each.
-fn commands(text: &str) -> Vec<String> {
-    let spans = text.split('`').skip(1).step_by(2);
-    let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
-    spans.filter(|span| span.starts_with("cargo test ") || span.starts_with("--test ")).collect()
+/// `cargo test …` and `--test …` without comments, on one line each.
+fn commands(page: &Page) -> Vec<String> {
+    let all = page.commands().into_iter().map(|text| {
+        let words = text.split_whitespace().take_while(|word| *word != "#");
+        words.collect::<Vec<_>>().join(" ")
+    });
+    all.filter(|text| text.starts_with("cargo test ") || text.starts_with("--test ")).collect()
 }
 
 /// Whether there is a test for each part of the command.
@@ -52,7 +55,7 @@ fn check(command: &str) -> Result<(), String> {
     let mut sources = Vec::new();
     while let Some(word) = words.next() {
         match word {
-            "cargo" | "test" | "--release" => {}
+            "cargo" | "test" | "--release" | "--no-run" => {}
             "-p" => root = package(words.next().unwrap_or_default())?,
             "--workspace" => root = checkout().join("src"),
             "--lib" => {

@@ -278,26 +278,6 @@ fn callers_are_flushed_and_removed_alone() {
     assert!(two.read().is_empty());
 }
 
-#[test]
-fn flush_scans_only_after_a_deadline() {
-    let mut send_queue = SendQueue::new(BOUNDS);
-    let mut late = Late::new();
-    send_queue.enqueue(&late.reply_to, answer(1), Payload::Inline(vec![1]), Deadline::at_ns(10));
-    send_queue.enqueue(
-        &late.reply_to,
-        answer(2),
-        Payload::Segment(Segment::copy_of(&[7; 100_000]).unwrap()),
-        Deadline::at_ns(20),
-    );
-    send_queue.callers.get_mut(&number(&late.reply_to)).unwrap().queued.pop_front();
-    send_queue.flush(&[], 9);
-    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(10)), "that of one that was sent");
-    send_queue.flush(&[], 10);
-    assert_eq!(send_queue.next_deadline(), Some(Deadline::at_ns(20)));
-    send_queue.flush(&[], 20);
-    assert!(send_queue.is_empty() && late.read().is_empty());
-}
-
 proptest! {
     #[test]
     fn answers_expire_at_their_deadlines(steps in vec((0..3_u8, 0..30_u64), 0..50)) {

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use cwasi_modes::Payload;
 use cwasi_modes::pool::SegmentPool;
+use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::{NotRenewed, Start};
 use cwasi_vm::reactor::{self, HandlerOutcome, InstanceBlocks, Preallocation};
 

@@ -100,27 +100,6 @@ fn received(code: i32, outcome: Outcome) -> Result<Vec<u8>, (Errno, String)> {
     Err((errno, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Errno numbers of calls with a wild target, payload and outcome pointer, in this order, then of a wild
-/// read of a response and of a handle that was never given.
-#[must_use]
-pub fn bad_pointers() -> Vec<i32> {
-    let mut outcome = Outcome::default();
-    let target = "nobody";
-    let (name, len, out) =
-        (offset(target.as_ptr()), length(target.as_bytes()), offset(&raw mut outcome));
-    // SAFETY:
-    // - The host refuses pointers outside linear memory, which is what the test asserts; the others are
-    //   live values.
-    unsafe {
-        vec![
-            request_dispatcher(WILD, 4096, name, len, out),
-            request_dispatcher(name, len, WILD, 4096, out),
-            request_dispatcher(name, len, name, len, WILD),
-            response_read(12345, name, len),
-        ]
-    }
-}
-
 /// A value of the invocation's context.
 ///
 /// # Errors

@@ -4,9 +4,6 @@
 
 use std::fmt::Write as _;
 
-/// Bytes that `hog` asks for at a time.
-const BITE: usize = 1 << 20;
-
 #[cwasi::handler]
 fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
     let args: Vec<String> = std::env::args().collect();
@@ -29,7 +26,6 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
         }
         "context" => Ok(context().into_bytes()),
         "http" => http(&payload).map_err(|errno| errno.to_string()),
-        "hog" => Ok(hog().into_bytes()),
         other => Err(format!("actor knows no {other:?}")),
     }
 }
@@ -92,19 +88,4 @@ fn fan(target: &str, payload: &[u8]) -> Result<Vec<u8>, cwasi::CallError> {
     std::mem::forget(ends);
     drop(cwasi::start(target, payload));
     Ok(answer.into())
-}
-
-/// Takes all memory that it gets.
-fn hog() -> String {
-    let mut held: Vec<Vec<u8>> = Vec::new();
-    loop {
-        let mut bite = Vec::new();
-        if bite.try_reserve_exact(BITE).is_err() {
-            let count = held.len();
-            drop(held);
-            return format!("got {count} MiB");
-        }
-        bite.resize(BITE, 1);
-        held.push(bite);
-    }
 }

@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::{env, fs, process};
 
 use cwasi_abi::Errno;
-use raw_calls::{bad_pointers, call, context, emit, misbehave, pattern};
+use raw_calls::{call, context, emit, misbehave, pattern};
 
 /// Passes stdin on, each part at once.
 fn copy() -> io::Result<()> {
@@ -44,7 +44,6 @@ fn main() -> io::Result<()> {
             misbehave("block", "");
         }
         "context" => println!("{:?}", context(arg(2))),
-        "bad-pointers" => println!("{:?}", bad_pointers()),
         "call" => one_call(arg(2), arg(3).as_bytes()),
         "call-size" => sized_call(arg(2), number(arg(3))),
         "calls" => args.iter().skip(3).for_each(|payload| report_call(arg(2), payload.as_bytes())),
