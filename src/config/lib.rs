@@ -1,5 +1,5 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`logs`], [`messages`], [`traces`]), and what both name ([`engine`]); files that
+//! ([`node`], [`compile`], [`cgroup`], [`http`], [`logs`], [`messages`], [`traces`]), and what both name ([`engine`]); files that
 //! users name ([`regular_file`]). Runs in processes of the host.
 //!
 //! Invariant: no other folder below `src` parses `cwasi.*` or the node's file.
@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod compile;
 mod embed;
 pub mod engine;
+pub mod http;
 pub mod link;
 pub mod logs;
 pub mod messages;
@@ -23,6 +24,7 @@ pub use annotations::{AnnotationError, FunctionSpec};
 pub use cgroup::{CgroupDriver, RuncOptions};
 pub use compile::{CompileConfig, CompilerLimits};
 pub use engine::{DEFAULT_ENGINE, Engine};
+pub use http::HttpConfig;
 pub use logs::LogsConfig;
 pub use node::{NodeConfig, NodeConfigError};
 pub use values::{duration, name as function_name, size};

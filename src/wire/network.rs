@@ -16,8 +16,8 @@ use super::ids::{CallId, Identity, has_identity};
 pub const CALL_VERSION: u32 = 2;
 /// Version of what stays in Redis, locations and one-way messages, and of demand.
 pub const KEPT_VERSION: u32 = 1;
-/// Longest message in bytes: an inline payload and everything beside it.
-pub const MESSAGE_MAX: usize = 128 * 1024;
+/// Longest message in bytes: an inline payload, metadata, and everything beside them.
+pub const MESSAGE_MAX: usize = 160 * 1024;
 /// Longest payload that travels inside a message, in bytes. Small on purpose: Redis cuts off a subscriber
 /// that is 32 MB behind (`client-output-buffer-limit pubsub`).
 pub const INLINE_MAX: usize = super::frame::INLINE_MAX;
@@ -263,6 +263,8 @@ pub struct Location {
     pub allow: Vec<String>,
     /// Largest payload that it takes, in bytes.
     pub max_payload: u64,
+    /// Most bytes of a request's metadata that it takes; 0 = its shim is of the version before.
+    pub max_head: u32,
     /// HTTP gateways may call it.
     pub http: bool,
     /// How its shim is reached without Redis, if it is.
@@ -319,6 +321,7 @@ impl Location {
             instance: self.instance.clone(),
             allow: self.allow.clone(),
             max_payload: self.max_payload,
+            max_head: self.max_head,
             http: self.http,
             link: self.link.as_deref().cloned().map(Link::record).into(),
             ..LocationRecord::default()
@@ -340,9 +343,9 @@ impl Location {
             function: record.function,
         };
         let (node, instance) = (record.node, record.instance);
-        let LocationRecord { allow, max_payload, http, link, .. } = record;
+        let LocationRecord { allow, max_payload, max_head, http, link, .. } = record;
         let link = link.into_option().map(|link| Box::new(Link::of(link, &node)));
-        Self { identity, node, instance, allow, max_payload, http, link }
+        Self { identity, node, instance, allow, max_payload, max_head, http, link }
     }
 }
 
@@ -409,6 +412,7 @@ mod tests {
             instance: "1".into(),
             allow: vec!["a".into(), "m/*".into()],
             max_payload: 7,
+            max_head: 5,
             http: true,
             link: Some(Box::new(Link {
                 address: "edge:9470".into(),

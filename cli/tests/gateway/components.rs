@@ -7,7 +7,7 @@ use crate::client::ask;
 use crate::{Gateway, scene};
 
 /// Starts a component as a secondary that the gateway may call.
-fn start(scene: &Scene, name: &str) {
+pub fn start(scene: &Scene, name: &str) {
     let bytes = std::fs::read(component_guest(name)).unwrap();
     let image = scene.import_module(&format!("component-{name}"), &bytes);
     let run = scene.image(&image, name).args(["/m.wasm"]).annotation("cwasi.role", "secondary");

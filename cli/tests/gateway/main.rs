@@ -10,6 +10,7 @@ mod client;
 mod components;
 mod compromised;
 mod faas_cli;
+mod heads;
 mod origins;
 mod receiver;
 mod tls;

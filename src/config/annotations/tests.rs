@@ -254,7 +254,11 @@ fn http_is_the_gateway_a_port_or_both() {
     for (value, gateway, port) in
         [("gateway", true, None), ("8080", false, Some(8080)), ("80, gateway", true, Some(80))]
     {
-        assert_eq!(http(value).unwrap().http, HttpExposure { gateway, port }, "{value}");
+        assert_eq!(
+            http(value).unwrap().http,
+            HttpExposure { gateway, port, ..HttpExposure::default() },
+            "{value}"
+        );
     }
     for wrong in ["", "0", "65536", "true", "80,81", "gateway,gateway"] {
         assert!(http(wrong).is_err(), "{wrong}");

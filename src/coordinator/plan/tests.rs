@@ -7,7 +7,7 @@ use super::super::aot::CompileJob;
 use super::super::images::ImageModule;
 use super::super::trust::{Deployment, Image};
 use super::*;
-use cwasi_config::CompileConfig;
+use cwasi_config::{CompileConfig, HttpConfig};
 
 struct NoImages;
 
@@ -95,6 +95,7 @@ async fn planned_module(
         engine,
         trust_groups: Vec::new(),
         triggers: TriggerPolicy::default(),
+        http: HttpConfig::default(),
         sample: TraceStart::UNSAMPLED.sample,
     };
     let request = PlanRequest {

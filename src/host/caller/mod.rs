@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cwasi_abi::PAYLOAD_MAX;
+use cwasi_abi::{METADATA_MAX, PAYLOAD_MAX};
 use tokio::time::{Instant, timeout_at};
 
 pub use crate::broker::CallerKind;
@@ -35,6 +35,7 @@ use cwasi_sys::random::bytes16;
 use cwasi_wire::control::ModeHint;
 use cwasi_wire::envelope::{Metadata, Path, Request};
 use cwasi_wire::ids::{CallId, Identity};
+use cwasi_wire::metadata::{self, EARLIER_MAX};
 use cwasi_wire::remaining;
 use cwasi_wire::trace_headers::TraceHeaders;
 
@@ -110,6 +111,43 @@ impl<'a> HostCall<'a> {
             recorded: false,
             metadata: Vec::new(),
         }
+    }
+}
+
+/// What a callee takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalleeLimits {
+    /// Largest payload in bytes.
+    pub max_payload: u64,
+    /// Most bytes of metadata; 0 = the callee is of the version before.
+    max_head: u32,
+}
+
+impl CalleeLimits {
+    /// Most bytes of metadata.
+    #[must_use]
+    pub const fn max_head(self) -> usize {
+        match self.max_head {
+            0 => EARLIER_MAX,
+            most => most as usize,
+        }
+    }
+
+    /// The metadata of a call as the callee reads it.
+    ///
+    /// # Errors
+    /// When it is longer than the callee takes: another instance may take more.
+    fn readable(self, call: &HostCall<'_>) -> Result<Vec<Metadata>, CallError> {
+        let metadata = match self.max_head {
+            0 => metadata::for_earlier(&call.metadata),
+            _ => call.metadata.clone(),
+        };
+        let (length, most) = (metadata::length(&metadata), self.max_head());
+        if length > most {
+            let what = format!("the head of the request for {}", call.target);
+            return Err(CallError::too_large(&what, length as u64, most as u64));
+        }
+        Ok(metadata)
     }
 }
 
@@ -233,14 +271,14 @@ impl HostCaller {
         &self.inner.peer.identity
     }
 
-    /// Largest payload in bytes that `target` takes. Connects to it, if there is no connection.
+    /// What `target` takes. Connects to it, if there is no connection.
     ///
     /// # Errors
     /// When there is no route.
-    pub async fn max_payload(&self, target: &str, deadline: Instant) -> Result<u64, CallError> {
+    pub async fn limits(&self, target: &str, deadline: Instant) -> Result<CalleeLimits, CallError> {
         let connecting = async {
             let callee = self.inner.callees.of(target)?;
-            Ok(callee.connection(&self.inner, target, &[]).await?.max_payload)
+            Ok(callee.connection(&self.inner, target, &[]).await?.limits)
         };
         timeout_at(deadline, connecting).await.unwrap_or_else(|_elapsed| Err(timeout(target)))
     }
@@ -355,7 +393,8 @@ impl HostCaller {
                 traceparent: traceparent.to_owned(),
                 tracestate: tracestate.to_owned(),
                 sent_mono_ns: trace.sent_mono_ns(),
-                metadata: call.metadata.clone(),
+                metadata: connection.limits.readable(call)?,
+                max_head: METADATA_MAX as u32,
                 attempt: attempts.number(),
                 ..Request::default()
             };

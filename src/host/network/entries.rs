@@ -40,12 +40,16 @@ impl Invocation {
             return Err(refusal(&sender, &record.identity, &record.allow).into());
         }
         let payload = shaped(entry.payload().to_vec()).map_err(|error| invalid(&error))?;
+        let metadata = match event.exact_metadata {
+            exact if exact.is_empty() => event.metadata,
+            exact => exact,
+        };
         let request = Request {
             call_id: event.event_id,
             target: event.target,
             traceparent: event.traceparent,
             tracestate: event.tracestate,
-            metadata: event.metadata,
+            metadata,
             ..Request::default()
         };
         Ok(Self { caller, group: event.group, request, payload })

@@ -7,6 +7,7 @@ use crate::work::Work;
 use cwasi_modes::local::ConnectionId;
 use cwasi_modes::local::load::Load;
 use cwasi_sys::clock::Deadline;
+use cwasi_wire::metadata;
 
 /// Most bytes of payloads that wait; less in a container with a small memory limit.
 const BYTES_MAX: u64 = 64 << 20;
@@ -130,7 +131,10 @@ impl Queue {
 
 /// The resources of init that work holds while it waits.
 fn load_of(work: &Work) -> Load {
-    Load::sum(work.calls().map(|call| Load::of(&call.payload)))
+    Load::sum(work.calls().map(|call| {
+        let load = Load::of(&call.payload);
+        Load { bytes: load.bytes + metadata::length(&call.request.metadata) as u64, ..load }
+    }))
 }
 
 #[cfg(test)]

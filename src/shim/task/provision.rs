@@ -60,6 +60,7 @@ impl Provisioner {
                 engine: node.engine,
                 trust_groups: node.trust_groups.clone(),
                 triggers: TriggerPolicy::of(node),
+                http: node.http.clone(),
                 sample: node.traces.sample,
             }),
             namespace: namespace.to_owned(),
