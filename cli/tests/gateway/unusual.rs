@@ -173,7 +173,10 @@ fn the_edges_of_http_are_served_or_refused() {
     let both =
         format!("{post}content-length: 3\r\ntransfer-encoding: chunked\r\n\r\n{chunks}{post}\r\n");
     let both = raw(to, both.as_bytes());
-    assert!(both.contains("connection: close\r\n") && both.ends_with("\r\n\r\nhello!"), "{both}");
+    assert!(
+        both.contains("connection: keep-alive, close\r\n") && both.ends_with("\r\n\r\nhello!"),
+        "{both}"
+    );
     let mut others = Vec::new();
     for (status, request) in ambiguous_requests(post, chunks) {
         let answer = raw(to, request.as_bytes());

@@ -180,7 +180,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Tells the client how long the connection may be idle: a request that crosses its end is lost.
+    /// Tells the client how long the connection may be idle: a request that crosses its end is lost. hyper adds `close`
+    /// where it ends the connection all the same (RFC 9112, 6.1).
     fn announce(&self, headers: &mut HeaderMap) {
         if headers.contains_key(CONNECTION) {
             return;
@@ -220,12 +221,15 @@ impl Connection {
     {
         let (state, service) = (&self.slot.state(), &service);
         let answer = |request: Request<Incoming>| async move {
+            let has_body = !request.body().is_end_stream();
             let keeps = keeps_connection(request.version(), request.headers());
             let mut response = match strict::check(&request) {
                 Ok(()) => answer(state, service, request).await,
                 Err((status, text)) => refusal(status, text),
             };
-            if keeps && !*self.stopped.borrow() {
+            // The connection ends behind a body that was refused.
+            let is_read = !has_body || response.status().as_u16() < 400;
+            if keeps && is_read && !*self.stopped.borrow() {
                 self.announce(response.headers_mut());
             }
             Ok::<_, Infallible>(response)

@@ -49,7 +49,8 @@ pub(super) fn request(host: &Host, body: Vec<u8>) -> Result<Request<Full<Bytes>>
     let uri = Uri::builder().scheme("http").authority(authority).path_and_query(path).build()?;
     let method = or(value(keys::HTTP_METHOD), METHOD);
     let mut request = Request::builder().method(method.as_str()).uri(uri);
-    for (name, value) in host.context().headers() {
+    // The host is in the URI. Where components may not see it, taking it away would change the others' order.
+    for (name, value) in host.context().headers().filter(|(name, _)| *name != "host") {
         request = request.header(name, value);
     }
     request.body(Full::new(body.into()))

@@ -64,7 +64,7 @@ fn a_component_answers_http_on_its_port_and_calls_by_name() {
         (Method::GET, "/trap", Vec::new()),
         (Method::DELETE, "/after", Vec::new()),
         (Method::GET, "/head/several", Vec::new()),
-        (Method::GET, "/head/long", Vec::new()),
+        (Method::GET, "/head/longer", Vec::new()),
     ];
     let responses = ask(scene.pid("web"), &requests);
     let text = |index: usize| String::from_utf8_lossy(responses[index].body()).into_owned();

@@ -278,7 +278,7 @@ fn an_http_handler_sees_every_value_of_a_header_with_its_bytes() {
     let mut host = host(&seen);
     let body = ask(&module, &mut host, "GET", "/head/seen").0.unwrap();
     let expected = [b"GET /head/seen x-a=1\nx-a=\xe9\nx-b=", &[b'y'; 30_000][..], b"\n"].concat();
-    assert!(body == expected, "{}", String::from_utf8_lossy(&body));
+    assert!(body == expected, "{:.99}", String::from_utf8_lossy(&body));
 }
 
 #[test]
