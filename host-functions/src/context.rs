@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use cwasi_abi::context_key as keys;
+use cwasi_abi::response_head::{is_field_name, is_field_value};
 use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_wire::envelope::Metadata;
 use cwasi_wire::ids::RunId;
@@ -61,11 +62,13 @@ impl Context {
         Some(text.into_bytes())
     }
 
-    /// The headers of the HTTP request: lower-case name and value, in their order.
+    /// The headers of the HTTP request: lower-case name and value, in their order. What is no header comes from a
+    /// compromised caller and is left out.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.metadata.iter().filter_map(|pair| {
+        let headers = self.metadata.iter().filter_map(|pair| {
             Some((pair.key.strip_prefix(keys::HTTP_HEADER)?, pair.value.as_slice()))
-        })
+        });
+        headers.filter(|(name, value)| is_field_name(name) && is_field_value(value))
     }
 
     /// True if the HTTP request has the method `HEAD`.

@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn a_request_by_http_shows_its_head_and_another_call_shows_none() {
-        let pairs: [(&str, &[u8]); 5] = [
+        let pairs: [(&str, &[u8]); 6] = [
+            ("http.header.bad", b"1\nx-forged: 2"),
             ("http.method", b"PUT"),
             ("http.header.accept", b"a"),
             ("http.header.x", b""),

@@ -5,12 +5,13 @@
 
 use protobuf::{EnumOrUnknown, Message, MessageField};
 
-use super::envelope::CallStatus;
+use super::envelope::{CallStatus, Metadata};
 pub use super::generated::network::{
     Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LinkRecord, LocationList,
     LocationRecord, Payload, Question,
 };
 use super::ids::{CallId, Identity, has_identity};
+use super::metadata;
 
 /// Version of calls and answers that this build speaks: 2 since chunks are announced before they are there.
 pub const CALL_VERSION: u32 = 2;
@@ -349,6 +350,28 @@ impl Location {
     }
 }
 
+impl Event {
+    /// With the metadata of a request, which readers of the version before get as they read it. What is too long for them
+    /// is their error.
+    #[must_use]
+    pub fn with_metadata(self, metadata: Vec<Metadata>) -> Self {
+        let earlier = metadata::for_earlier(&metadata);
+        if earlier == metadata || metadata::length(&earlier) > metadata::EARLIER_MAX {
+            return Self { metadata, ..self };
+        }
+        Self { metadata: earlier, exact_metadata: metadata, ..self }
+    }
+
+    /// Takes the metadata of the request.
+    pub fn take_metadata(&mut self) -> Vec<Metadata> {
+        let earlier = std::mem::take(&mut self.metadata);
+        match std::mem::take(&mut self.exact_metadata) {
+            exact if exact.is_empty() => earlier,
+            exact => exact,
+        }
+    }
+}
+
 /// The calls of a function that is started on demand, as one shim sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
@@ -460,6 +483,38 @@ mod tests {
             drop((Location::decode(&bytes), Demand::decode(&bytes)));
             drop((decode::<Question>(&bytes), decode::<LocationList>(&bytes)));
         }
+    }
+
+    #[test]
+    fn an_event_has_metadata_for_readers_of_the_version_before() {
+        let text = vec![Metadata::of("http.header.a", "1"), Metadata::of("http.header.b", "2")];
+        let event = Event::default().with_metadata(text.clone());
+        assert!(event.metadata == text && event.exact_metadata.is_empty());
+        for length in [1, 8000] {
+            let value = vec![0xe9; length];
+            let exact =
+                vec![Metadata::of("http.header.a", value), Metadata::of("http.header.a", "")];
+            let event = Event::default().with_metadata(exact.clone());
+            // A longer one is no text that they could read.
+            assert_eq!(
+                (event.metadata.len(), event.exact_metadata.len()),
+                if length == 1 { (1, 2) } else { (2, 0) }
+            );
+            let mut event = Event { version: KEPT_VERSION, ..event };
+            event = decode(&encode(&event)).unwrap();
+            assert_eq!(event.take_metadata(), exact);
+        }
+        let most = vec![Metadata::of("http.header.a", vec![0xe9; cwasi_abi::METADATA_MAX - 30])];
+        assert!(encode(&Event::default().with_metadata(most)).len() < MESSAGE_MAX);
+    }
+
+    #[test]
+    fn the_largest_head_fits_beside_the_largest_inline_payload() {
+        let metadata =
+            vec![Metadata::of("http.header.a", vec![0xe9; cwasi_abi::METADATA_MAX - 30])];
+        let payload = Payload::of_bytes(vec![7; INLINE_MAX]);
+        let call = Call { payload: Some(payload).into(), metadata, ..Call::default() };
+        assert!(encode(&call).len() + 8192 < MESSAGE_MAX);
     }
 
     #[test]

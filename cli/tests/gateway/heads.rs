@@ -79,6 +79,12 @@ fn a_components_heads_have_64_kib_of_bytes() {
         let answer = ask("GET", &format!("/function/http/head/{case}"), &[]);
         assert_eq!(answer.status.as_u16(), status, "{case}: {}", answer.text());
     }
+    // Beside a body that travels in the same frame.
+    let request = Request::post("/function/http/head/long").header("host", "gateway");
+    let request = request.header("x-long", HeaderValue::from_bytes(&long).unwrap());
+    let answer = run(send(gateway.address, request.body(Full::from(vec![b'z'; 65_000])).unwrap()));
+    assert_eq!((answer.status.as_u16(), answer.body.len()), (201, 65_000 + 16));
+    assert_eq!(answer.header("content-security-policy").len(), 60_000);
     let answer = ask("HEAD", "/function/http/head/length", &[]);
     assert_eq!((answer.status.as_u16(), answer.header("content-length")), (201, "12345"));
     gateway.stop();

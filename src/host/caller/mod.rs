@@ -28,7 +28,7 @@ use cwasi_config::{NodeConfig, function_name};
 use cwasi_coordinator::registry::{Record, Registry, RegistryError};
 use cwasi_coordinator::selection::{callee_of, may_call, scope_of};
 use cwasi_dispatcher::attempts::Attempts;
-use cwasi_modes::causes::{Invalid, Unavailable};
+use cwasi_modes::causes::{Invalid, TooLarge, Unavailable};
 use cwasi_modes::{CallError, ModeKind, Payload};
 use cwasi_networked::link::LinkError;
 use cwasi_sys::random::bytes16;
@@ -144,8 +144,8 @@ impl CalleeLimits {
         };
         let (length, most) = (metadata::length(&metadata), self.max_head());
         if length > most {
-            let what = format!("the head of the request for {}", call.target);
-            return Err(CallError::too_large(&what, length as u64, most as u64));
+            let target = call.target.to_owned();
+            return Err(TooLarge::Head { target, length, limit: most }.into());
         }
         Ok(metadata)
     }
@@ -434,4 +434,30 @@ fn check(target: &str) -> Result<(), CallError> {
 
 fn timeout(target: &str) -> CallError {
     CallError::Timeout { target: target.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callee_of_the_version_before_gets_the_metadata_that_it_reads() {
+        let call = |length: usize| HostCall {
+            metadata: vec![
+                Metadata::of("http.header.a", b"\xe9"),
+                Metadata::of("http.header.a", "b".repeat(length)),
+            ],
+            ..HostCall::new("f", Payload::Inline(Vec::new()))
+        };
+        let limits = |max_head| CalleeLimits { max_payload: 1, max_head };
+        let (ours, earlier) = (limits(1 << 16), limits(0));
+        assert_eq!(ours.readable(&call(1)).unwrap(), call(1).metadata);
+        let joined = [Metadata::of("http.header.a", "\u{fffd}, b")];
+        assert_eq!(earlier.readable(&call(1)).unwrap(), joined);
+        assert!(ours.readable(&call(60_000)).is_ok());
+        for (limits, length, most) in [(earlier, 8000, "7168"), (limits(9000), 9000, "9000")] {
+            let error = limits.readable(&call(length)).unwrap_err().to_string();
+            assert!(error.contains(&format!("takes {most}")), "{error}");
+        }
+    }
 }

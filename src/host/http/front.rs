@@ -21,6 +21,7 @@ use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
 use crate::caller::{HostAnswer, HostCall, HostCaller};
 use crate::network::EVENT_MAX;
+use cwasi_modes::causes::TooLarge;
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
 use cwasi_sys::segment::SegmentError;
@@ -215,9 +216,14 @@ impl FunctionFront {
         let (recorded, ended) = self.caller.call_traced(call).await;
         let answered = ended.map_err(|error| {
             let mut response = refused_call(id, target, &error);
-            if matches!(error, CallError::TooLarge(_)) {
+            match error {
+                // Another instance takes less.
+                CallError::TooLarge(TooLarge::Head { .. }) => {
+                    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                }
                 // The request was within the limit, so it is the response that is not.
-                *response.status_mut() = StatusCode::BAD_GATEWAY;
+                CallError::TooLarge(_) => *response.status_mut() = StatusCode::BAD_GATEWAY,
+                _ => {}
             }
             response
         });
@@ -345,4 +351,21 @@ pub fn accepted(id: CallId, text: &str) -> Response<ResponseBody> {
 /// The response to a body that was not received.
 fn refused(error: &BodyError) -> Response<ResponseBody> {
     sentence(error.status(), &error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deferred_value_is_text_unless_it_is_none() {
+        let written = |value: &[u8]| {
+            let value = DeferredValue::from(value.to_vec());
+            let text = serde_json::to_string(&value).unwrap();
+            assert_eq!(serde_json::from_str::<DeferredValue>(&text).unwrap(), value);
+            (text, Vec::from(value))
+        };
+        assert_eq!(written("é".as_bytes()), ("\"é\"".to_owned(), "é".as_bytes().to_vec()));
+        assert_eq!(written(b"\xe9"), ("[233]".to_owned(), b"\xe9".to_vec()));
+    }
 }

@@ -16,7 +16,7 @@ use super::sending::TryPayload;
 use super::tries::{Retry, Try, TryOutcome};
 use cwasi_coordinator::selection::may_call;
 use cwasi_modes::CallError;
-use cwasi_modes::causes::Unreached;
+use cwasi_modes::causes::{TooLarge, Unreached};
 use cwasi_networked::{Backoff, NetworkError, RedisSession, demand};
 use cwasi_wire::envelope::Path;
 use cwasi_wire::metadata;
@@ -339,8 +339,8 @@ fn readable(call: &OutgoingCall, location: &Location) -> Result<Option<OutgoingC
     };
     let length = metadata::length(earlier.as_ref().unwrap_or(&call.metadata));
     if length > most {
-        let what = format!("the head of the request for {}", call.target);
-        return Err(CallError::too_large(&what, length as u64, most as u64));
+        let target = call.target.clone();
+        return Err(TooLarge::Head { target, length, limit: most }.into());
     }
     Ok(earlier.map(|metadata| OutgoingCall { metadata, ..call.clone() }))
 }

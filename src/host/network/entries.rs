@@ -33,17 +33,14 @@ impl Invocation {
     pub(super) fn of_message(entry: &StreamEntry, record: &Record) -> Result<Self, CallError> {
         let invalid =
             |error: &dyn std::error::Error| Invalid::Malformed { error: error.to_string() };
-        let event: Event = decode(entry.envelope()).map_err(|error| invalid(&error))?;
+        let mut event: Event = decode(entry.envelope()).map_err(|error| invalid(&error))?;
+        let metadata = event.take_metadata();
         let caller = event.caller.unwrap_or_default();
         let sender = caller.identity();
         if !is_trigger(&sender, record) && !may_call(&sender, &record.identity, &record.allow) {
             return Err(refusal(&sender, &record.identity, &record.allow).into());
         }
         let payload = shaped(entry.payload().to_vec()).map_err(|error| invalid(&error))?;
-        let metadata = match event.exact_metadata {
-            exact if exact.is_empty() => event.metadata,
-            exact => exact,
-        };
         let request = Request {
             call_id: event.event_id,
             target: event.target,

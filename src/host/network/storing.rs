@@ -17,7 +17,6 @@ use cwasi_networked::streams::Message;
 use cwasi_networked::{Backoff, NetworkError, RedisSession};
 use cwasi_wire::envelope::Metadata;
 use cwasi_wire::ids::{CallId, Identity};
-use cwasi_wire::metadata;
 use cwasi_wire::network::{self, Event, KEPT_VERSION, encode};
 use cwasi_wire::trace_headers::TraceHeaders;
 
@@ -44,8 +43,6 @@ impl Network {
         }
         let node = &self.inner.node;
         let from = network::Caller::of(&caller.identity, &caller.workflow, &caller.instance, node);
-        let readable = metadata::for_earlier(&metadata);
-        let exact_metadata = if readable == metadata { Vec::new() } else { metadata };
         let event = Event {
             version: KEPT_VERSION,
             event_id: id.0.to_vec(),
@@ -54,10 +51,9 @@ impl Network {
             traceparent: trace.traceparent.to_owned(),
             tracestate: trace.tracestate.to_owned(),
             group: caller.group.clone(),
-            metadata: readable,
-            exact_metadata,
             ..Event::default()
-        };
+        }
+        .with_metadata(metadata);
         self.store_event((&caller.identity, &caller.callee), &event, payload, deadline).await
     }
 
