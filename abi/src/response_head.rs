@@ -1,6 +1,6 @@
-//! What a function may set of an HTTP response by `context_set` and `context_add`, and the grammar of headers. The host
-//! function checks it in the worker, and who writes the response checks it again: a compromised worker passes on whatever
-//! it wants.
+//! What a function may set of an HTTP response by `context_set` and `context_add`, and the grammar of headers. The
+//! host function checks it in the worker, and who writes the response checks it again: a compromised worker passes on
+//! whatever it wants.
 
 use crate::context_key;
 
@@ -26,7 +26,8 @@ const CONTENT_LENGTH: &str = "content-length";
 const LENGTH_DIGITS_MAX: usize = 19;
 const DELETE: u8 = 0x7f;
 
-/// True if a function may set this key to this value. `context_set` takes an empty value for the wish to remove the key.
+/// True if a function may set this key to this value. `context_set` takes an empty value for the wish to remove the
+/// key.
 #[must_use]
 pub fn is_settable(key: &str, value: &[u8]) -> bool {
     if key == context_key::HTTP_STATUS {

@@ -1,5 +1,5 @@
-//! Settings of HTTP: the table `[http]` of the node's configuration, and the annotations that say the same of one function.
-//! Runs in launcher, shim daemon and gateway.
+//! Settings of HTTP: the table `[http]` of the node's configuration, and the annotations that say the same of one
+//! function. Runs in launcher, shim daemon and gateway.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

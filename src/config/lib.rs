@@ -1,6 +1,6 @@
 //! The whole configuration, parsed once: annotations of a container ([`annotations`]) and the node's settings
-//! ([`node`], [`compile`], [`cgroup`], [`http`], [`logs`], [`messages`], [`traces`]), and what both name ([`engine`]); files that
-//! users name ([`regular_file`]). Runs in processes of the host.
+//! ([`node`], [`compile`], [`cgroup`], [`http`], [`logs`], [`messages`], [`traces`]), and what both name
+//! ([`engine`]); files that users name ([`regular_file`]). Runs in processes of the host.
 //!
 //! Invariant: no other folder below `src` parses `cwasi.*` or the node's file.
 

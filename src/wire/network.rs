@@ -351,8 +351,8 @@ impl Location {
 }
 
 impl Event {
-    /// With the metadata of a request, which readers of the version before get as they read it. What is too long for them
-    /// is their error.
+    /// With the metadata of a request, which readers of the version before get as they read it. What is too long for
+    /// them is their error.
     #[must_use]
     pub fn with_metadata(self, metadata: Vec<Metadata>) -> Self {
         let earlier = metadata::for_earlier(&metadata);

@@ -24,8 +24,8 @@ const HOP_BY_HOP: [&str; 8] = [
     "upgrade",
 ];
 
-/// What a function reads of a request's head: one pair for each value of a header, with its bytes. `path` is what follows
-/// the function's name.
+/// What a function reads of a request's head: one pair for each value of a header, with its bytes. `path` is what
+/// follows the function's name.
 pub(super) fn of_request(head: &request::Parts, path: &str) -> Vec<Metadata> {
     let mut metadata = vec![
         Metadata::of(context_key::HTTP_METHOD, head.method.as_str()),

@@ -7,8 +7,8 @@
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
 //! - [`openwhisk`]: the same port for OpenWhisk's action protocol.
-//! - [`server`]: accepts clients, within the slots of [`connections`]. `head_timer`: waits for heads. [`port`]: `cwasi.http=PORT`. `stall`: clients
-//!   that stop reading. `strict`: refuses heads that hyper accepts.
+//! - [`server`]: accepts clients, within the slots of [`connections`]. `head_timer`: waits for heads. [`port`]:
+//!   `cwasi.http=PORT`. `stall`: clients that stop reading. `strict`: refuses heads that hyper accepts.
 
 use std::time::Duration;
 

@@ -182,13 +182,9 @@ struct Connection {
 impl Connection {
     /// Tells the client how long the connection may be idle: a request that crosses its end is lost. hyper adds `close`
     /// where it ends the connection all the same (RFC 9112, 6.1).
-    fn announce(&self, headers: &mut HeaderMap) {
-        if headers.contains_key(CONNECTION) {
-            return;
-        }
-        let timeout = format!("timeout={}", self.limits.idle_timeout.as_secs());
-        if let Ok(timeout) = HeaderValue::from_str(&timeout) {
-            headers.insert(KEEP_ALIVE, timeout);
+    fn announce(timeout: &HeaderValue, headers: &mut HeaderMap) {
+        if !headers.contains_key(CONNECTION) {
+            headers.insert(KEEP_ALIVE, timeout.clone());
             headers.insert(CONNECTION, HeaderValue::from_static("keep-alive"));
         }
     }
@@ -220,6 +216,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let (state, service) = (&self.slot.state(), &service);
+        let timeout = format!("timeout={}", self.limits.idle_timeout.as_secs());
+        let timeout = &HeaderValue::from_str(&timeout).ok();
         let answer = |request: Request<Incoming>| async move {
             let has_body = !request.body().is_end_stream();
             let keeps = keeps_connection(request.version(), request.headers());
@@ -229,8 +227,12 @@ impl Connection {
             };
             // The connection ends behind a body that was refused.
             let is_read = !has_body || response.status().as_u16() < 400;
-            if keeps && is_read && !*self.stopped.borrow() {
-                self.announce(response.headers_mut());
+            if keeps
+                && is_read
+                && !*self.stopped.borrow()
+                && let Some(timeout) = timeout
+            {
+                Self::announce(timeout, response.headers_mut());
             }
             Ok::<_, Infallible>(response)
         };

@@ -94,8 +94,8 @@ pub enum TooLarge {
     },
     /// The head of an HTTP request.
     #[error(
-        "the head of the request for {target} has {length} bytes, its instance takes {limit}: raise cwasi.http.max-head, \
-         unless its shim is of an earlier version"
+        "the head of the request for {target} has {length} bytes, its instance takes {limit}: raise \
+         cwasi.http.max-head, unless its shim is of an earlier version"
     )]
     Head {
         target: String,

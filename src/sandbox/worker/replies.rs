@@ -20,7 +20,7 @@ use cwasi_modes::local::{
 use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, OutgoingPayload, Overload};
 use cwasi_sys::clock::Deadline;
-use cwasi_wire::envelope::{CallStatus, Detail, Metadata, Request, Response, Undelivered};
+use cwasi_wire::envelope::{CallStatus, Metadata, Request, Response, Undelivered};
 use cwasi_wire::ids::CallId;
 use cwasi_wire::metadata;
 
@@ -89,7 +89,7 @@ impl Replies {
         match copy_for_peer(content, self.lends, self.pool.as_ref()) {
             Ok(copy) => {
                 let content = copy.as_ref().map_or(content, OutgoingPayload::from);
-                let answered = CallStatus::of(0, Detail::DETAIL_NONE);
+                let answered = CallStatus::ANSWERED;
                 self.send_to_all(&answered, &self.metadata.borrow(), content);
             }
             Err(error) => {

@@ -91,7 +91,8 @@ pub fn set_status(status: u16) -> Result<(), ErrorKind> {
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for a name or value that HTTP does not allow, and for headers that belong to the
-/// connection or the framing, but for `content-length` in the response to `HEAD`; [`ErrorKind::PayloadTooLarge`] for too many or too long ones.
+/// connection or the framing, but for `content-length` in the response to `HEAD`; [`ErrorKind::PayloadTooLarge`] for
+/// too many or too long ones.
 pub fn set_header(name: &str, value: impl AsRef<[u8]>) -> Result<(), ErrorKind> {
     set(&format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase()), value.as_ref())
 }

@@ -44,8 +44,8 @@ fn http(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
     Ok(seen.join("|").into_bytes())
 }
 
-/// The request's headers that begin with `x-`, a line each. Its answer has a header of as many bytes as the payload says,
-/// and the response to `HEAD` has that length.
+/// The request's headers that begin with `x-`, a line each. Its answer has a header of as many bytes as the payload
+/// says, and the response to `HEAD` has that length.
 fn head(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
     use cwasi::http::{headers, method, set_header};
     let length = String::from_utf8_lossy(payload).parse().unwrap_or_default();
