@@ -189,6 +189,8 @@ pub mod context_key {
     pub const HTTP_HEADERS: &str = "http.headers";
     /// Before a header's lower-case name: its value. `context_set` and `context_add` set the response's.
     pub const HTTP_HEADER: &str = "http.header.";
+    /// All headers in their order, each `name: value` and a line feed; a header with several values has several lines.
+    pub const HTTP_FIELDS: &str = "http.fields";
     /// `context_set` only: status of the HTTP response, three digits.
     pub const HTTP_STATUS: &str = "http.status";
     /// Before a property of an OpenWhisk activation, such as `activation_id`: its value; empty if there is none.
@@ -227,12 +229,12 @@ pub const HUGE_PAGE: u32 = 2 << 20;
 pub const INLINE_MAX: usize = 64 * 1024;
 /// Most regions that one instance can have at a time.
 pub const REGIONS_MAX: usize = 512;
-/// Longest keys and values in bytes, together and with [`METADATA_OVERHEAD`] each, that an invocation sets with
-/// `context_set` and `context_add`. They fit into an envelope.
-pub const METADATA_MAX: usize = 7168;
+/// Longest head of a request, or of a response that an invocation sets with `context_set` and `context_add`: bytes of
+/// all keys and values, with [`METADATA_OVERHEAD`] for each pair. It fits into an envelope.
+pub const METADATA_MAX: usize = 64 * 1024;
 /// Bytes that a key and its value need besides themselves in an envelope, at most.
 pub const METADATA_OVERHEAD: usize = 8;
-/// Most values that an invocation sets with `context_set` and `context_add`.
+/// Most headers of a request, and most that an invocation sets with `context_set` and `context_add`.
 pub const METADATA_ENTRIES_MAX: usize = 256;
 /// Longest log message in bytes; longer ones are cut at a character boundary.
 pub const LOG_MESSAGE_MAX: usize = 16 * 1024;
@@ -297,6 +299,7 @@ mod tests {
             context_key::HTTP_PATH,
             context_key::HTTP_QUERY,
             context_key::HTTP_HEADERS,
+            context_key::HTTP_FIELDS,
             context_key::HTTP_STATUS,
         ] {
             assert!(TABLE.contains(&format!("| `{name}` |")), "docs/abi.md lacks {name}");

@@ -1,16 +1,17 @@
 //! `context_get(key_ptr, key_len, value_ptr, value_capacity, value_len_out) -> errno`. Runs in a worker.
 
-use cwasi_abi::Errno;
+use cwasi_abi::{Errno, METADATA_MAX};
 
 use crate::text::owned;
 use crate::{GuestMemory, GuestPtr, Host};
 
-/// Longest key in bytes: a header's name, which is within the 7 KiB of a request's head.
-const KEY_MAX: usize = 8 << 10;
+/// Longest key in bytes: a header's name, which is within the bound of a request's head.
+const KEY_MAX: usize = METADATA_MAX;
 /// Length of a `u32` in linear memory.
 const U32_LEN: u32 = 4;
 
-/// Writes the value of a context key, UTF-8 without a terminator, and its length in bytes.
+/// Writes the value of a context key without a terminator, and its length in bytes. It is UTF-8, but for headers that
+/// came with other bytes.
 ///
 /// A value that does not fit is not written, only its length: ask again with a buffer of that length.
 ///
@@ -30,13 +31,13 @@ pub fn context_get(
     if key.len() > KEY_MAX {
         return Err(Errno::InvalidArgument);
     }
-    let text = host.value(&owned(key)?).ok_or(Errno::InvalidArgument)?;
-    let len = u32::try_from(text.len()).map_err(|_| Errno::Internal)?;
+    let bytes = host.value(&owned(key)?).ok_or(Errno::InvalidArgument)?;
+    let len = u32::try_from(bytes.len()).map_err(|_| Errno::Internal)?;
     memory.write(value_len_out, &len.to_le_bytes())?;
     if len > value.1 {
         return Err(Errno::BufferTooSmall);
     }
-    memory.write(value.0, text.as_bytes())
+    memory.write(value.0, &bytes)
 }
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod tests {
     use std::time::Duration;
 
     use cwasi_sys::clock::Deadline;
+    use cwasi_wire::envelope::Metadata;
     use cwasi_wire::ids::RunId;
 
     use super::*;
@@ -84,16 +86,25 @@ mod tests {
 
     #[test]
     fn a_request_by_http_shows_its_head_and_another_call_shows_none() {
-        let pairs = [("http.method", "PUT"), ("http.header.accept", "a, b"), ("http.header.x", "")];
-        let metadata = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let pairs: [(&str, &[u8]); 6] = [
+            ("http.header.bad", b"1\nx-forged: 2"),
+            ("http.method", b"PUT"),
+            ("http.header.accept", b"a"),
+            ("http.header.x", b""),
+            ("http.header.accept", b"\xe9"),
+            ("http.header.cookie", b"c=1"),
+        ];
+        let metadata = pairs.map(|(key, value)| Metadata::of(key, value)).to_vec();
         let by_http = Context { metadata, ..Context::default() };
         let value = |context: &Context, key| context.value(key).unwrap();
-        assert_eq!(value(&by_http, "http.method"), "PUT");
-        assert_eq!(value(&by_http, "http.header.accept"), "a, b");
-        assert_eq!(value(&by_http, "http.headers"), "accept\nx\n");
-        for key in ["http.method", "http.path", "http.query", "http.headers", "http.header.accept"]
+        assert_eq!(value(&by_http, "http.method"), b"PUT");
+        assert_eq!(value(&by_http, "http.header.accept"), b"a, \xe9");
+        assert_eq!(value(&by_http, "http.headers"), b"accept\nx\ncookie\n");
+        let fields = b"accept: a\nx: \naccept: \xe9\ncookie: c=1\n";
+        assert_eq!(value(&by_http, "http.fields"), fields);
+        for key in ["http.method", "http.path", "http.headers", "http.fields", "http.header.accept"]
         {
-            assert_eq!(value(&Context::default(), key), "", "{key}");
+            assert_eq!(value(&Context::default(), key), b"", "{key}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! `context_set(key_ptr, key_len, value_ptr, value_len) -> errno` and `context_add` of the same form. Run in a worker.
 
-use cwasi_abi::response_head::is_settable;
-use cwasi_abi::{Errno, METADATA_ENTRIES_MAX, METADATA_MAX, METADATA_OVERHEAD, context_key};
+use cwasi_abi::response_head::{is_length_for_head, is_settable};
+use cwasi_abi::{Errno, METADATA_ENTRIES_MAX, METADATA_MAX, context_key};
+use cwasi_wire::envelope::Metadata;
+use cwasi_wire::metadata::pair_length;
 
 use crate::text::owned;
 use crate::{GuestMemory, GuestPtr, Host};
@@ -11,14 +13,14 @@ use crate::{GuestMemory, GuestPtr, Host};
 ///
 /// # Errors
 /// [`Errno::BadPointer`]; [`Errno::InvalidArgument`] for another key, or a value that HTTP does not allow;
-/// [`Errno::PayloadTooLarge`] beyond [`METADATA_MAX`] bytes or [`METADATA_ENTRIES_MAX`] values.
+/// [`Errno::PayloadTooLarge`] beyond the bytes of [`crate::Context::max_head`] or [`METADATA_ENTRIES_MAX`] headers.
 pub fn context_set(
     host: &mut Host,
     memory: &impl GuestMemory,
     key: (GuestPtr, u32),
     value: (GuestPtr, u32),
 ) -> Result<(), Errno> {
-    let (key, value) = (text(memory, key)?, text(memory, value)?);
+    let (key, value) = (owned(&copy(memory, key)?)?, copy(memory, value)?);
     host.set_metadata(&key, &value)
 }
 
@@ -32,17 +34,17 @@ pub fn context_add(
     key: (GuestPtr, u32),
     value: (GuestPtr, u32),
 ) -> Result<(), Errno> {
-    let (key, value) = (text(memory, key)?, text(memory, value)?);
+    let (key, value) = (owned(&copy(memory, key)?)?, copy(memory, value)?);
     host.add_metadata(&key, &value)
 }
 
 /// Copied first: the guest's bytes may be in a leased region, which another process can change.
-fn text(memory: &impl GuestMemory, (ptr, len): (GuestPtr, u32)) -> Result<String, Errno> {
+fn copy(memory: &impl GuestMemory, (ptr, len): (GuestPtr, u32)) -> Result<Vec<u8>, Errno> {
     let bytes = memory.slice(ptr, len)?;
     if bytes.len() > METADATA_MAX {
         return Err(Errno::PayloadTooLarge);
     }
-    owned(bytes)
+    Ok(bytes.to_vec())
 }
 
 impl Host {
@@ -50,23 +52,21 @@ impl Host {
     ///
     /// # Errors
     /// As [`context_set`].
-    pub fn set_metadata(&mut self, key: &str, value: &str) -> Result<(), Errno> {
-        if !is_settable(key, value) {
-            return Err(Errno::InvalidArgument);
-        }
+    pub fn set_metadata(&mut self, key: &str, value: &[u8]) -> Result<(), Errno> {
+        self.check_pair(key, value)?;
         if value.is_empty() {
-            self.metadata.retain(|(known, _)| known != key);
+            self.metadata.retain(|pair| pair.key != key);
             return Ok(());
         }
         self.check_room(key, value, |known| known != key)?;
-        let Some(position) = self.metadata.iter().position(|(known, _)| known == key) else {
-            self.metadata.push((key.to_owned(), value.to_owned()));
+        let Some(position) = self.metadata.iter().position(|pair| pair.key == key) else {
+            self.metadata.push(Metadata::of(key, value));
             return Ok(());
         };
-        value.clone_into(&mut self.metadata[position].1);
+        value.clone_into(&mut self.metadata[position].value);
         // The others of that name.
         let mut number = 0..;
-        self.metadata.retain(|(known, _)| number.next() <= Some(position) || known != key);
+        self.metadata.retain(|pair| number.next() <= Some(position) || pair.key != key);
         Ok(())
     }
 
@@ -74,28 +74,47 @@ impl Host {
     ///
     /// # Errors
     /// As [`context_add`].
-    pub fn add_metadata(&mut self, key: &str, value: &str) -> Result<(), Errno> {
-        if !is_settable(key, value) || key == context_key::HTTP_STATUS {
+    pub fn add_metadata(&mut self, key: &str, value: &[u8]) -> Result<(), Errno> {
+        self.check_pair(key, value)?;
+        if key == context_key::HTTP_STATUS {
             return Err(Errno::InvalidArgument);
         }
         self.check_room(key, value, |_| true)?;
-        self.metadata.push((key.to_owned(), value.to_owned()));
+        self.metadata.push(Metadata::of(key, value));
         Ok(())
     }
 
-    /// Whether one more fits beside those that stay.
+    fn check_pair(&self, key: &str, value: &[u8]) -> Result<(), Errno> {
+        let is_length = self.context.is_head() && is_length_for_head(key, value);
+        if is_settable(key, value) || is_length { Ok(()) } else { Err(Errno::InvalidArgument) }
+    }
+
+    /// True if the invocation answers the HTTP method `HEAD`.
+    #[must_use]
+    pub fn answers_head(&self) -> bool {
+        self.context.is_head()
+    }
+
+    /// Most bytes of metadata that this invocation may set.
+    #[must_use]
+    pub fn max_head(&self) -> usize {
+        self.context.max_head.unwrap_or(METADATA_MAX)
+    }
+
+    /// Whether one more fits beside those that stay. The status is no header.
     fn check_room(
         &self,
         key: &str,
-        value: &str,
+        value: &[u8],
         stays: impl Fn(&str) -> bool,
     ) -> Result<(), Errno> {
-        let (mut count, mut bytes) = (1, key.len() + value.len() + METADATA_OVERHEAD);
-        for (key, value) in self.metadata.iter().filter(|(known, _)| stays(known)) {
-            count += 1;
-            bytes += key.len() + value.len() + METADATA_OVERHEAD;
+        let is_header = |key: &str| usize::from(key != context_key::HTTP_STATUS);
+        let (mut count, mut bytes) = (is_header(key), pair_length(key, value));
+        for pair in self.metadata.iter().filter(|pair| stays(&pair.key)) {
+            count += is_header(&pair.key);
+            bytes += pair.length();
         }
-        if count > METADATA_ENTRIES_MAX || bytes > METADATA_MAX {
+        if count > METADATA_ENTRIES_MAX || bytes > self.max_head() {
             return Err(Errno::PayloadTooLarge);
         }
         Ok(())
@@ -110,16 +129,25 @@ mod tests {
     use crate::fake::{FakeMemory, host};
 
     fn set(host: &mut Host, key: &str, value: &str) -> Result<(), Errno> {
-        let mut memory = FakeMemory::of(16 << 10);
+        set_bytes(host, key, value.as_bytes())
+    }
+
+    fn set_bytes(host: &mut Host, key: &str, value: &[u8]) -> Result<(), Errno> {
+        let mut memory = FakeMemory::of(128 << 10);
         memory.write(GuestPtr(0), key.as_bytes()).unwrap();
-        memory.write(GuestPtr(4096), value.as_bytes()).unwrap();
-        let length = |text: &str| u32::try_from(text.len()).unwrap();
-        let (key, value) = ((GuestPtr(0), length(key)), (GuestPtr(4096), length(value)));
+        memory.write(GuestPtr(4096), value).unwrap();
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+        let (key, value) = ((GuestPtr(0), length(key.as_bytes())), (GuestPtr(4096), length(value)));
         context_set(host, &memory, key, value)
     }
 
-    fn pair(key: &str, value: &str) -> (String, String) {
-        (key.to_owned(), value.to_owned())
+    fn context(max_head: usize, method: &str) -> Context {
+        let metadata = vec![Metadata::of("http.method", method)];
+        Context { metadata, max_head: Some(max_head), ..Context::default() }
+    }
+
+    fn pair(key: &str, value: &str) -> Metadata {
+        Metadata::of(key, value)
     }
 
     #[test]
@@ -137,7 +165,7 @@ mod tests {
         let expected = [pair("http.status", "201"), pair("http.header.content-type", "text/html")];
         assert_eq!(host.take_metadata(), expected);
         assert_eq!(set(&mut host, "http.status", "500"), Ok(()));
-        host.begin(Context::default());
+        host.begin(context(METADATA_MAX, "GET"));
         assert!(host.take_metadata().is_empty());
     }
 
@@ -145,10 +173,10 @@ mod tests {
     fn an_added_value_stands_beside_the_others_until_one_is_set() {
         let mut host = host();
         let cookie = "http.header.set-cookie";
-        assert_eq!(host.add_metadata(cookie, "a=1"), Ok(()));
-        assert_eq!(host.add_metadata("http.header.x", ""), Ok(()));
-        assert_eq!(host.add_metadata(cookie, "b=é"), Ok(()));
-        assert_eq!(host.add_metadata("http.status", "201"), Err(Errno::InvalidArgument));
+        assert_eq!(host.add_metadata(cookie, "a=1".as_bytes()), Ok(()));
+        assert_eq!(host.add_metadata("http.header.x", "".as_bytes()), Ok(()));
+        assert_eq!(host.add_metadata(cookie, "b=é".as_bytes()), Ok(()));
+        assert_eq!(host.add_metadata("http.status", "201".as_bytes()), Err(Errno::InvalidArgument));
         let expected = [pair(cookie, "a=1"), pair("http.header.x", ""), pair(cookie, "b=é")];
         assert_eq!(host.metadata, expected);
         assert_eq!(set(&mut host, cookie, "c=3"), Ok(()));
@@ -181,13 +209,42 @@ mod tests {
     #[test]
     fn bytes_and_keys_are_bounded() {
         let mut host = host();
+        host.begin(context(METADATA_MAX, "GET"));
         let long = "x".repeat(METADATA_MAX);
         assert_eq!(set(&mut host, "http.header.a", &long), Err(Errno::PayloadTooLarge));
+        assert_eq!(set(&mut host, "http.status", "201"), Ok(()));
         for number in 0..METADATA_ENTRIES_MAX {
             assert_eq!(set(&mut host, &format!("http.header.{number}"), "x"), Ok(()));
         }
         assert_eq!(set(&mut host, "http.header.more", "x"), Err(Errno::PayloadTooLarge));
-        assert_eq!(host.add_metadata("http.header.0", "x"), Err(Errno::PayloadTooLarge));
+        assert_eq!(host.add_metadata("http.header.0", "x".as_bytes()), Err(Errno::PayloadTooLarge));
         assert_eq!(set(&mut host, "http.header.0", "y"), Ok(()));
+        let room = METADATA_MAX - pair_length("http.header.a", b"");
+        host.begin(context(METADATA_MAX, "GET"));
+        assert_eq!(set(&mut host, "http.header.a", &long[..=room]), Err(Errno::PayloadTooLarge));
+        assert_eq!(set(&mut host, "http.header.a", &long[..room]), Ok(()));
+        assert_eq!(set(&mut host, "http.header.b", "x"), Err(Errno::PayloadTooLarge));
+        host.begin(context(40, "GET"));
+        assert_eq!(set(&mut host, "http.header.a", &long[..19]), Ok(()));
+        assert_eq!(set(&mut host, "http.header.a", &long[..20]), Err(Errno::PayloadTooLarge));
+    }
+
+    #[test]
+    fn values_are_bytes() {
+        let mut host = host();
+        host.begin(context(METADATA_MAX, "GET"));
+        assert_eq!(set_bytes(&mut host, "http.header.location", b"/\xe9"), Ok(()));
+        assert_eq!(host.take_metadata(), [Metadata::of("http.header.location", b"/\xe9")]);
+    }
+
+    #[test]
+    fn only_the_response_to_head_names_a_length() {
+        let mut host = host();
+        for (method, outcome) in [("HEAD", Ok(())), ("GET", Err(Errno::InvalidArgument))] {
+            host.begin(context(METADATA_MAX, method));
+            assert_eq!(set(&mut host, "http.header.content-length", "7"), outcome, "{method}");
+            let twice = set(&mut host, "http.header.content-length", "7, 7");
+            assert_eq!(twice, Err(Errno::InvalidArgument));
+        }
     }
 }

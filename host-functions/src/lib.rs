@@ -63,7 +63,7 @@ use cwasi_modes::causes::Unavailable;
 use cwasi_modes::{CallError, CallResult, CallTicket, OutgoingPayload, Payload, TooManyCalls};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
-use cwasi_wire::envelope::Join;
+use cwasi_wire::envelope::{Join, Metadata};
 
 /// End of a call, as a guest reads it.
 pub type CallOutcome = Result<Box<dyn Response>, CallError>;
@@ -247,7 +247,7 @@ pub struct Host {
     log: Box<dyn LogSink>,
     trap_message: Option<String>,
     /// What `context_set` and `context_add` have set, in their order.
-    metadata: Vec<(String, String)>,
+    metadata: Vec<Metadata>,
     running: bool,
     called: bool,
     /// The outer context's `caller` during an embedded call.
@@ -377,20 +377,26 @@ impl Host {
     }
 
     /// Takes what the invocation has set with `context_set` and `context_add`.
-    pub fn take_metadata(&mut self) -> Vec<(String, String)> {
+    pub fn take_metadata(&mut self) -> Vec<Metadata> {
         std::mem::take(&mut self.metadata)
     }
 
     /// The value of a key of [`cwasi_abi::context_key`]; `None` for an unknown key.
     #[must_use]
-    pub fn value(&self, key: &str) -> Option<String> {
+    pub fn value(&self, key: &str) -> Option<Vec<u8>> {
         if key == TRACEPARENT
             && self.running
             && let Some(traceparent) = self.dispatch.traceparent()
         {
-            return Some(traceparent);
+            return Some(traceparent.into_bytes());
         }
         self.context.value(key)
+    }
+
+    /// [`Self::value`] as text; bytes that are no UTF-8 become U+FFFD.
+    #[must_use]
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.value(key).map(|value| String::from_utf8_lossy(&value).into_owned())
     }
 
     /// The context of the running invocation.

@@ -10,6 +10,7 @@ use cwasi_abi::PAYLOAD_MAX;
 
 pub use super::embed::{EMBED_MAX, Embed};
 use super::engine::{Engine, UnknownEngine};
+use super::http::{idle_timeout, max_head};
 use super::triggers::Trigger;
 use super::values;
 use cwasi_wire::control::{FanIn, Isolation, ModeHint, Partial, Role};
@@ -57,7 +58,7 @@ pub const CRI_SANDBOX_ID: &str = "io.kubernetes.cri.sandbox-id";
 pub const CRI_SANDBOX_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Every key, in the order of `docs/annotations.md`.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 28] = [
     "cwasi.role",
     "cwasi.secondary.function",
     "cwasi.function",
@@ -78,6 +79,8 @@ pub const KEYS: [&str; 26] = [
     "cwasi.memory",
     "cwasi.network",
     "cwasi.http",
+    MAX_HEAD,
+    IDLE_TIMEOUT,
     PROTOCOL,
     TRIGGERS,
     FAN_IN,
@@ -87,9 +90,11 @@ pub const KEYS: [&str; 26] = [
 ];
 
 /// Keys for secondaries only.
-const SECONDARY_ONLY: [&str; 11] = [
+const SECONDARY_ONLY: [&str; 13] = [
     "cwasi.allow",
     "cwasi.http",
+    MAX_HEAD,
+    IDLE_TIMEOUT,
     PROTOCOL,
     TRIGGERS,
     "cwasi.concurrency",
@@ -104,6 +109,8 @@ const SECONDARY_ONLY: [&str; 11] = [
 const COMPAT: &str = "cwasi.compat";
 /// The only value of `cwasi.compat`: the year of the paper's prototype.
 pub const COMPAT_PROTOTYPE: &str = "2023";
+const MAX_HEAD: &str = "cwasi.http.max-head";
+const IDLE_TIMEOUT: &str = "cwasi.http.idle-timeout";
 const PROTOCOL: &str = "cwasi.protocol";
 const TRIGGERS: &str = "cwasi.triggers";
 const FAN_IN: &str = "cwasi.fan-in";
@@ -117,6 +124,10 @@ pub struct HttpExposure {
     pub gateway: bool,
     /// On this port of its container's network namespace.
     pub port: Option<u16>,
+    /// Most bytes of a head; `None` = as the node says.
+    pub max_head: Option<u32>,
+    /// How long the port keeps an idle connection; `None` = as the node says.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// What HTTP clients of a function's port speak.
@@ -297,7 +308,12 @@ impl FunctionSpec {
             "cwasi.max-payload" => self.max_payload = values::size(value, PAYLOAD_MAX)?,
             "cwasi.memory" => self.memory = Some(memory(value)?),
             "cwasi.network" => self.network = network(value)?,
-            "cwasi.http" => self.http = http(value)?,
+            "cwasi.http" => {
+                let HttpExposure { gateway, port, .. } = http(value)?;
+                (self.http.gateway, self.http.port) = (gateway, port);
+            }
+            MAX_HEAD => self.http.max_head = Some(max_head(value)?),
+            IDLE_TIMEOUT => self.http.idle_timeout = Some(idle_timeout(value)?),
             PROTOCOL => self.protocol = protocol(value)?,
             TRIGGERS => self.triggers = Trigger::list(value)?,
             "cwasi.max-requests" => self.max_requests = values::number(value, 1, u64::MAX)?,
@@ -348,6 +364,12 @@ impl FunctionSpec {
         if values.contains_key(TRIGGERS) && values.contains_key(FAN_IN) {
             problems
                 .push(format!("{TRIGGERS} contradicts {FAN_IN}: a trigger's message has no group"));
+        }
+        if self.http.max_head.is_some() && !values.contains_key("cwasi.http") {
+            problems.push(format!("{MAX_HEAD} needs cwasi.http: only HTTP has heads"));
+        }
+        if self.http.idle_timeout.is_some() && self.http.port.is_none() {
+            problems.push(format!("{IDLE_TIMEOUT} needs a port, such as cwasi.http=8080"));
         }
         if self.protocol == Protocol::Openwhisk && self.http.port.is_none() {
             problems.push(format!("{PROTOCOL}=openwhisk needs a port, such as cwasi.http=8080"));

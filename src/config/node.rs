@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::{self, CgroupDriver, RuncOptions};
 use super::compile::CompileConfig;
 use super::engine::{DEFAULT_ENGINE, Engine};
+use super::http::HttpConfig;
 use super::link::{self, LINK_LISTEN, LinkMode, LinkPeer};
 use super::logs::LogsConfig;
 use super::messages::MessagesConfig;
@@ -132,6 +133,8 @@ pub struct NodeConfig {
     pub shim_cgroup: String,
     /// Limits of compiling modules.
     pub compile: CompileConfig,
+    /// Heads and idle connections.
+    pub http: HttpConfig,
     pub logs: LogsConfig,
     /// Limits of one-way messages.
     pub messages: MessagesConfig,
@@ -163,6 +166,7 @@ impl Default for NodeConfig {
             cgroup_driver: CgroupDriver::default(),
             shim_cgroup: String::new(),
             compile: CompileConfig::default(),
+            http: HttpConfig::default(),
             logs: LogsConfig::default(),
             messages: MessagesConfig::default(),
             traces: TracesConfig::default(),
@@ -253,6 +257,7 @@ impl NodeConfig {
         }
         Workers::check_max(config.workers_max).map_err(invalid)?;
         config.compile.validate().map_err(invalid)?;
+        config.http.validate().map_err(invalid)?;
         config.logs.validate().map_err(invalid)?;
         config.messages.validate().map_err(invalid)?;
         config.triggers.validate().map_err(invalid)?;
@@ -374,6 +379,9 @@ mod tests {
             ("[compile]\nmemory = \"much\"", "`much` is not a size such as"),
             ("[compile]\nmemory = 0", "larger than zero"),
             ("[compile]\nlocals = 0", "compile.locals must be larger than zero"),
+            ("[http]\nmax_head = 1000", "http.max_head must be from 1024 to 65536"),
+            ("[http]\nmax_head = \"65KiB\"", "http.max_head must be from 1024 to 65536"),
+            ("[http]\nidle_seconds = 0", "http.idle_seconds must be from 1 to 3600"),
             ("[messages]\nwaiting_max = \"1MiB\"", "messages.waiting_max"),
             ("[messages]\nkept_days = 0", "messages.kept_days"),
             ("[triggers]\nredis = [\"orders\"]", "triggers.redis: `orders` is not NAMESPACE/NAME"),

@@ -22,7 +22,8 @@ use super::progress::Progress;
 use super::registry::Record;
 use super::triggers::TriggerPolicy;
 use cwasi_config::annotations::{FunctionSpec, Protocol};
-use cwasi_config::{Engine, Workers};
+use cwasi_config::http::MAX_HEAD_DEFAULT;
+use cwasi_config::{Engine, HttpConfig, Workers};
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation, Role, Workload};
 use cwasi_wire::ids::Identity;
 use cwasi_wire::trace::{SampleRatio, TraceStart};
@@ -100,6 +101,8 @@ pub struct Coordinator<S, C> {
     /// Most workers of functions without `cwasi.concurrency`.
     pub workers_max: u32,
     pub triggers: TriggerPolicy,
+    /// Heads and idle connections of functions without annotations about them.
+    pub http: HttpConfig,
     /// Share of the traces that functions without `cwasi.trace` begin recorded.
     pub sample: SampleRatio,
 }
@@ -117,6 +120,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     ) -> Result<Plan, PlanError> {
         let spec = load_spec(request.bundle)?;
         let mut annotations = function_spec(&spec)?;
+        annotations.http.max_head.get_or_insert(self.http.max_head());
+        annotations.http.idle_timeout.get_or_insert(self.http.idle_timeout());
         let found = self.find(request, &spec).await?;
         if found.is_none() && annotations.protocol == Protocol::Http {
             return native(&spec, &annotations);
@@ -303,9 +308,11 @@ fn record(
         allow: annotations.allow.clone(),
         socket: request.socket.to_owned(),
         max_payload: annotations.max_payload,
+        max_head: annotations.http.max_head.unwrap_or(MAX_HEAD_DEFAULT),
         container: request.container.to_owned(),
         http: annotations.http.gateway,
         http_port: annotations.http.port,
+        http_idle_ms: annotations.http.idle_timeout.map_or(0, milliseconds),
         timeout_ms: annotations.timeout.map(milliseconds),
         triggers: annotations.triggers.clone(),
         workers: Some(workers),
@@ -353,6 +360,7 @@ fn launch(
         queue: annotations.queue,
         timeout_ms: annotations.timeout.map(milliseconds),
         max_payload: annotations.max_payload,
+        max_head: annotations.http.max_head.unwrap_or(MAX_HEAD_DEFAULT),
         pool_max,
         memory_max: annotations.memory,
         container_memory: bundle::memory_limit(spec),

@@ -48,6 +48,9 @@ pub struct Record {
     pub socket: PathBuf,
     /// Largest payload in bytes.
     pub max_payload: u64,
+    /// Most bytes of a request's metadata that it takes; 0 = its shim is of the version before.
+    #[serde(default)]
+    pub max_head: u32,
     /// containerd's container id, for messages.
     pub container: String,
     /// The node's HTTP gateway may call it (`cwasi.http`).
@@ -56,6 +59,9 @@ pub struct Record {
     /// Port on which it is served in its container's network namespace (`cwasi.http`).
     #[serde(default)]
     pub http_port: Option<u16>,
+    /// Longest time in milliseconds that this port keeps an idle connection; 0 = its shim is of the version before.
+    #[serde(default)]
+    pub http_idle_ms: u64,
     /// Longest request in milliseconds (`cwasi.timeout`); `None` when the function names none.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
@@ -244,8 +250,10 @@ mod tests {
             allow: Vec::new(),
             socket: "/s".into(),
             max_payload: 1,
+            max_head: 1,
             container: "c".into(),
             http: false,
+            http_idle_ms: 0,
             http_port: None,
             timeout_ms: None,
             triggers: Vec::new(),

@@ -100,13 +100,21 @@ impl Resolve for BrokerClient {
             })
         };
         match reply {
-            ResolveReply::Local { instance, reason, max_payload, instances, nearest, lends } => {
+            ResolveReply::Local {
+                instance,
+                reason,
+                max_payload,
+                instances,
+                nearest,
+                lends,
+                ..
+            } => {
                 let connection = connection()?;
                 let local = LocalRoute { instance, connection, max_request: max_payload, lends };
                 let route = Route::Local { local, reason, nearest };
                 Ok(ResolvedRoute { route: Some(route), instances })
             }
-            ResolveReply::Networked { reason, max_payload } => {
+            ResolveReply::Networked { reason, max_payload, .. } => {
                 // The shim chooses the instance, so the caller cannot avoid one by name.
                 let instance = String::new();
                 let connection = connection()?;

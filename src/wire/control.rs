@@ -222,6 +222,9 @@ pub enum ResolveReply {
         reason: String,
         /// Largest payload of the callee in bytes.
         max_payload: u64,
+        /// Most bytes of a request's metadata that it takes; 0 = it is of the version before.
+        #[serde(default)]
+        max_head: u32,
         /// Number of instances on this host of the kind that comes first for the caller.
         instances: usize,
         /// True if the callee is of the caller's own group, or the caller has none: no later instance comes before
@@ -239,6 +242,9 @@ pub enum ResolveReply {
         reason: String,
         /// Largest payload of any instance in bytes.
         max_payload: u64,
+        /// Most bytes of a request's metadata that any instance takes; 0 = all are of the version before.
+        #[serde(default)]
+        max_head: u32,
     },
     /// There is no route.
     Unroutable {

@@ -31,13 +31,6 @@ impl Hello {
     }
 }
 
-impl Metadata {
-    #[must_use]
-    pub fn of(key: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { key: key.into(), value: value.into(), ..Self::default() }
-    }
-}
-
 impl Request {
     /// The call's id; `None` when the peer sent something else than 16 bytes.
     #[must_use]

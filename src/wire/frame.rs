@@ -24,8 +24,9 @@ use super::envelope::{Assignment, Hello, Request, Response, SharedConnection, Un
 pub const FRAME_VERSION: u8 = 1;
 /// Bytes of a frame header.
 pub const HEADER_LEN: usize = 16;
-/// Longest envelope in bytes.
-pub const ENVELOPE_MAX: usize = 8 * 1024;
+/// Longest envelope in bytes: metadata of [`cwasi_abi::METADATA_MAX`] bytes, and everything else. Peers of the version
+/// before take 8 KiB; they do not say how much metadata they read ([`super::metadata::EARLIER_MAX`]).
+pub const ENVELOPE_MAX: usize = 80 * 1024;
 /// Longest payload that travels inside a frame, in bytes; longer ones come as a segment.
 pub const INLINE_MAX: usize = cwasi_abi::INLINE_MAX;
 /// Longest frame in bytes.
@@ -270,6 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::envelope::{Group, Join, Metadata};
 
     fn request(target: &str) -> Request {
         Request {
@@ -300,6 +302,31 @@ mod tests {
         assert!(encode_head(&request("t"), PayloadRef::Inline(&big[1..])).is_ok());
         assert!(encode_head(&request(&"x".repeat(ENVELOPE_MAX)), PayloadRef::Segment(1)).is_err());
         assert!(decode(&[]).is_err());
+    }
+
+    #[test]
+    fn the_largest_metadata_fits_beside_the_largest_payload() {
+        let count = cwasi_abi::METADATA_ENTRIES_MAX;
+        let room = cwasi_abi::METADATA_MAX / count - cwasi_abi::METADATA_OVERHEAD;
+        let pair =
+            |number| Metadata::of(format!("http.header.x-{number:03}"), vec![0xe9; room - 17]);
+        let metadata: Vec<_> = (0..count).map(pair).collect();
+        assert!(crate::metadata::length(&metadata) + count > cwasi_abi::METADATA_MAX);
+        let request = Request {
+            metadata,
+            run: vec![1; 16],
+            traceparent: "t".repeat(55),
+            tracestate: "t".repeat(512),
+            join: Some(Join { key: "k".repeat(255), ..Join::default() }).into(),
+            ..request(&"t".repeat(255))
+        };
+        let group = Some(Group::default()).into();
+        let assignment =
+            Assignment { request: Some(request).into(), group, ..Assignment::default() };
+        let mut bytes = encode_head(&assignment, PayloadRef::Inline(&[7; INLINE_MAX])).unwrap();
+        bytes.extend_from_slice(&[7; INLINE_MAX]);
+        assert!(bytes.len() <= FRAME_MAX);
+        assert_eq!(decode(&bytes).unwrap().open::<Assignment>().unwrap(), assignment);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - [`envelope`] and [`frame`]: caller ↔ callee, one frame per `SOCK_SEQPACKET` message.
 //! - [`ids`]: the names of calls, functions and instances.
 //! - [`log_line`]: times of lines in log files, from sandbox and shim to `cwasi logs`.
+//! - [`metadata`]: heads of requests and responses, beside a payload.
 //! - [`mount_options`]: options of mounts that the builder consumes.
 //! - [`network`]: node to node, through Redis.
 //! - [`remaining`]: deadlines as remaining time, between processes and nodes.
@@ -17,6 +18,7 @@ pub mod frame;
 mod generated;
 pub mod ids;
 pub mod log_line;
+pub mod metadata;
 pub mod mount_options;
 pub mod network;
 pub mod remaining;

@@ -5,19 +5,20 @@
 
 use protobuf::{EnumOrUnknown, Message, MessageField};
 
-use super::envelope::CallStatus;
+use super::envelope::{CallStatus, Metadata};
 pub use super::generated::network::{
     Answer, AnswerKind, Call, Caller, Claim, DemandRecord, Event, LinkRecord, LocationList,
     LocationRecord, Payload, Question,
 };
 use super::ids::{CallId, Identity, has_identity};
+use super::metadata;
 
 /// Version of calls and answers that this build speaks: 2 since chunks are announced before they are there.
 pub const CALL_VERSION: u32 = 2;
 /// Version of what stays in Redis, locations and one-way messages, and of demand.
 pub const KEPT_VERSION: u32 = 1;
-/// Longest message in bytes: an inline payload and everything beside it.
-pub const MESSAGE_MAX: usize = 128 * 1024;
+/// Longest message in bytes: an inline payload, metadata, and everything beside them.
+pub const MESSAGE_MAX: usize = 160 * 1024;
 /// Longest payload that travels inside a message, in bytes. Small on purpose: Redis cuts off a subscriber
 /// that is 32 MB behind (`client-output-buffer-limit pubsub`).
 pub const INLINE_MAX: usize = super::frame::INLINE_MAX;
@@ -263,6 +264,8 @@ pub struct Location {
     pub allow: Vec<String>,
     /// Largest payload that it takes, in bytes.
     pub max_payload: u64,
+    /// Most bytes of a request's metadata that it takes; 0 = its shim is of the version before.
+    pub max_head: u32,
     /// HTTP gateways may call it.
     pub http: bool,
     /// How its shim is reached without Redis, if it is.
@@ -319,6 +322,7 @@ impl Location {
             instance: self.instance.clone(),
             allow: self.allow.clone(),
             max_payload: self.max_payload,
+            max_head: self.max_head,
             http: self.http,
             link: self.link.as_deref().cloned().map(Link::record).into(),
             ..LocationRecord::default()
@@ -340,9 +344,31 @@ impl Location {
             function: record.function,
         };
         let (node, instance) = (record.node, record.instance);
-        let LocationRecord { allow, max_payload, http, link, .. } = record;
+        let LocationRecord { allow, max_payload, max_head, http, link, .. } = record;
         let link = link.into_option().map(|link| Box::new(Link::of(link, &node)));
-        Self { identity, node, instance, allow, max_payload, http, link }
+        Self { identity, node, instance, allow, max_payload, max_head, http, link }
+    }
+}
+
+impl Event {
+    /// With the metadata of a request, which readers of the version before get as they read it. What is too long for
+    /// them is their error.
+    #[must_use]
+    pub fn with_metadata(self, metadata: Vec<Metadata>) -> Self {
+        let earlier = metadata::for_earlier(&metadata);
+        if earlier == metadata || metadata::length(&earlier) > metadata::EARLIER_MAX {
+            return Self { metadata, ..self };
+        }
+        Self { metadata: earlier, exact_metadata: metadata, ..self }
+    }
+
+    /// Takes the metadata of the request.
+    pub fn take_metadata(&mut self) -> Vec<Metadata> {
+        let earlier = std::mem::take(&mut self.metadata);
+        match std::mem::take(&mut self.exact_metadata) {
+            exact if exact.is_empty() => earlier,
+            exact => exact,
+        }
     }
 }
 
@@ -408,6 +434,7 @@ mod tests {
             instance: "1".into(),
             allow: vec!["a".into(), "m/*".into()],
             max_payload: 7,
+            max_head: 5,
             http: true,
             link: Some(Box::new(Link {
                 address: "edge:9470".into(),
@@ -438,6 +465,38 @@ mod tests {
             Err(NetworkCodecError::Version { version: 7, .. })
         ));
         assert_eq!(parse::<Call>(&bytes).unwrap().reply_to, "r");
+    }
+
+    #[test]
+    fn an_event_has_metadata_for_readers_of_the_version_before() {
+        let text = vec![Metadata::of("http.header.a", "1"), Metadata::of("http.header.b", "2")];
+        let event = Event::default().with_metadata(text.clone());
+        assert!(event.metadata == text && event.exact_metadata.is_empty());
+        for length in [1, 8000] {
+            let value = vec![0xe9; length];
+            let exact =
+                vec![Metadata::of("http.header.a", value), Metadata::of("http.header.a", "")];
+            let event = Event::default().with_metadata(exact.clone());
+            // A longer one is no text that they could read.
+            assert_eq!(
+                (event.metadata.len(), event.exact_metadata.len()),
+                if length == 1 { (1, 2) } else { (2, 0) }
+            );
+            let mut event = Event { version: KEPT_VERSION, ..event };
+            event = decode(&encode(&event)).unwrap();
+            assert_eq!(event.take_metadata(), exact);
+        }
+        let most = vec![Metadata::of("http.header.a", vec![0xe9; cwasi_abi::METADATA_MAX - 30])];
+        assert!(encode(&Event::default().with_metadata(most)).len() < MESSAGE_MAX);
+    }
+
+    #[test]
+    fn the_largest_head_fits_beside_the_largest_inline_payload() {
+        let metadata =
+            vec![Metadata::of("http.header.a", vec![0xe9; cwasi_abi::METADATA_MAX - 30])];
+        let payload = Payload::of_bytes(vec![7; INLINE_MAX]);
+        let call = Call { payload: Some(payload).into(), metadata, ..Call::default() };
+        assert!(encode(&call).len() + 8192 < MESSAGE_MAX);
     }
 
     #[test]

@@ -269,6 +269,18 @@ pub const FUNCTION: &[Field] = &[
         "HTTP: `gateway` (clients of the node's gateway), a port of the container such as `8080`, or both; none",
     ),
     Field::new(
+        "httpMaxHead",
+        Size,
+        Annotation("cwasi.http.max-head"),
+        "largest head of an HTTP request or response, 1KiB to 64KiB; as the node says",
+    ),
+    Field::new(
+        "httpIdleTimeout",
+        Duration,
+        Annotation("cwasi.http.idle-timeout"),
+        "how long its port keeps an idle connection, 1s to 1h; as the node says",
+    ),
+    Field::new(
         "protocol",
         Choice(&[Protocol::Http.name(), Protocol::Openwhisk.name()]),
         Annotation("cwasi.protocol"),

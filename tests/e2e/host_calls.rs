@@ -146,6 +146,8 @@ fn a_gateway_reaches_another_nodes_public_functions() {
     nodes.cloud.start(secondary("hidden", "server"));
     let web = secondary("web", "actor").args(["http"]).annotation("cwasi.http", "gateway");
     nodes.cloud.start(web);
+    let heads = secondary("heads", "actor").args(["head"]);
+    nodes.cloud.start(heads.annotation("cwasi.http", "gateway"));
     let redis = format!("redis_url = \"{}\"\n", nodes.redis_url());
     let host = Host::at(&nodes.edge, CallerKind::Gateway, &redis);
     let metadata = vec![Metadata::of("http.method", "PUT")];
@@ -158,6 +160,22 @@ fn a_gateway_reaches_another_nodes_public_functions() {
         assert_eq!(answer.payload.into_vec().unwrap(), b"PUT||||");
         let set = [("http.status", "201"), ("http.header.x-length", &length.to_string())];
         assert_eq!(answer.metadata, set.map(|(key, value)| Metadata::of(key, value)));
+    }
+    // Heads of more than an envelope of the version before has, with bytes that are no UTF-8.
+    for length in [0_usize, 60_000] {
+        let metadata = vec![
+            Metadata::of("http.method", "GET"),
+            Metadata::of("http.header.x-a", b"\xe9"),
+            Metadata::of("http.header.x-a", vec![b'y'; length]),
+        ];
+        let payload = Payload::Inline(length.to_string().into_bytes());
+        let call = HostCall { metadata, ..HostCall::new("heads", payload) };
+        let answer = host.runtime.block_on(host.caller.call(call)).unwrap();
+        let expected = [b"x-a=\xe9\nx-a=", &vec![b'y'; length][..], b"\n"].concat();
+        assert!(answer.payload.into_vec().unwrap() == expected, "{length}");
+        let long = Metadata::of("http.header.x-long", vec![b'\xe9'; length]);
+        let set = if length == 0 { Vec::new() } else { vec![long] };
+        assert!(answer.metadata == set && answer.mode == ModeKind::Networked, "{length}");
     }
     assert_eq!(host.errno("hidden", "x"), Errno::NoSuchFunction);
     let operator = Host::at(&nodes.edge, CallerKind::Host, &redis);

@@ -454,6 +454,7 @@ fn answered_by(
         instance: "i".into(),
         allow: Vec::new(),
         max_payload: 1 << 20,
+        max_head: 65_536,
         http: false,
         link: Some(Box::new(link)),
     };

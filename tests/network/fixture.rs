@@ -384,9 +384,11 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         allow: Vec::new(),
         socket,
         max_payload: MAX_PAYLOAD,
+        max_head: 65_536,
         container: "b".into(),
         http: false,
         http_port: None,
+        http_idle_ms: 0,
         timeout_ms: None,
         triggers: Vec::new(),
         link: String::new(),
@@ -497,6 +499,7 @@ impl Peer {
             instance: instance.into(),
             allow: Vec::new(),
             max_payload: MAX_PAYLOAD,
+            max_head: 65_536,
             http: false,
             link: None,
         };
@@ -511,6 +514,7 @@ impl Peer {
             instance: String::new(),
             allow: Vec::new(),
             max_payload: MAX_PAYLOAD,
+            max_head: 65_536,
             http: false,
             link: None,
         };

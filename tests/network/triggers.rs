@@ -319,6 +319,7 @@ fn a_message_of_a_refused_sender_starts_no_instance() {
         instance: String::new(),
         allow: vec!["somebody".into()],
         max_payload: MAX_PAYLOAD,
+        max_head: 65_536,
         http: false,
         link: None,
     };

@@ -59,6 +59,7 @@ pub fn launch(role: Role, artifact: &Path, entry: Entry) -> FunctionLaunch {
         queue: 8,
         timeout_ms: None,
         max_payload: PAYLOAD_MAX,
+        max_head: 65_536,
         pool_max: 64 << 20,
         memory_max: None,
         container_memory: None,

@@ -111,6 +111,7 @@ fn a_guest_calls_then_allocates_copies_and_calls_again() {
         instance: "callee-1".into(),
         reason: "same host".into(),
         max_payload: 1 << 20,
+        max_head: 65_536,
         instances: 1,
         nearest: true,
         lends: false,

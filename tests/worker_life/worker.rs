@@ -221,6 +221,7 @@ fn context() -> Context {
         tracestate: String::new(),
         run: None,
         metadata: Vec::new(),
+        max_head: None,
     }
 }
 

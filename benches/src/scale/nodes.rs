@@ -115,6 +115,7 @@ impl Directory {
                     instance: format!("{function}-at-{node}"),
                     allow: Vec::new(),
                     max_payload: 1 << 28,
+                    max_head: 65_536,
                     http: false,
                     link: None,
                 };

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::Args;
 use cwasi_config::NodeConfig;
+use cwasi_config::http::check_idle;
 use cwasi_host::caller::CALLER_NAME;
 use cwasi_host::http::HttpLimits;
 use cwasi_wire::egress::{Egress, EgressEntry};
 
 use crate::arguments::Global;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::gateway::{self, AllowedHost, CorsOrigin, GatewayConfig};
 
 /// Where a gateway listens, unless the operator says otherwise: this host alone reaches it.
@@ -66,6 +67,9 @@ pub struct Gateway {
     /// Longest pause of a client in seconds: before and in its request, and in reading the response
     #[arg(long, default_value_t = HttpLimits::default().stall_timeout.as_secs(), value_name = "SECONDS")]
     client_timeout: u64,
+    /// Longest wait of an idle connection for its next request, in seconds [default: idle_seconds in the node's [http]]
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u64>,
     /// The node's configuration file [default: $CWASI_CONFIG, /etc/cwasi/config.toml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -76,6 +80,9 @@ impl Gateway {
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         global.refuse_json("gateway", "it serves HTTP clients")?;
         let node = NodeConfig::load(None, self.config.as_deref())?;
+        let idle_timeout = self.idle_timeout.unwrap_or(node.http.idle_seconds);
+        check_idle(idle_timeout)
+            .map_err(|problem| Failure::text(Exit::Usage, format!("--idle-timeout {problem}")))?;
         let client_timeout = Duration::from_secs(self.client_timeout.max(1));
         let config = GatewayConfig {
             listen: self.listen,
@@ -94,6 +101,7 @@ impl Gateway {
                 requests: self.max_requests.max(1),
                 request_timeout: Duration::from_secs(self.timeout.max(1)),
                 head_timeout: client_timeout,
+                idle_timeout: Duration::from_secs(idle_timeout),
                 stall_timeout: client_timeout,
                 ..HttpLimits::default()
             },

@@ -158,13 +158,17 @@ fn print(
         output::line(format_args!("{what}: {value}"))?;
     }
     let mut table = Table::new(["IMPORT", "SERVED BY"]);
-    for import in &facts.imports {
+    let rows = facts.imports.iter().map(|import| {
         let name = match import.name.as_str() {
             "" => import.module.clone(),
             name => format!("{}.{name}", import.module),
         };
-        table.row([name, import.served.clone()]);
-    }
+        [name, import.served.clone()]
+    });
+    // The order in a module is its linker's, and differs between two builds.
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort();
+    rows.into_iter().for_each(|row| table.row(row));
     if !table.is_empty() {
         output::text(format_args!("\n{table}"))?;
     }

@@ -9,7 +9,11 @@ use crate::{Gateway, cwasi, exposed, scene};
 #[test]
 fn long_requests_and_stalled_clients_are_refused() {
     let scene = scene("gw-bounds");
-    scene.start(exposed(&scene, "svc", "server", &[]).annotation("cwasi.max-payload", "64KiB"));
+    scene.start(
+        exposed(&scene, "svc", "server", &[])
+            .annotation("cwasi.max-payload", "64KiB")
+            .annotation("cwasi.http.max-head", "7KiB"),
+    );
     let gateway = Gateway::start(&scene, &["--timeout", "4"]);
     let to = gateway.address;
     assert_eq!(ask(to, "POST", "/function/svc", &[b'x'; 65_536]).status.as_u16(), 200);

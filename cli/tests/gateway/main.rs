@@ -9,6 +9,7 @@ mod calls;
 mod client;
 mod compromised;
 mod faas_cli;
+mod heads;
 mod origins;
 mod receiver;
 mod tls;

@@ -10,6 +10,7 @@ mod templates;
 
 use std::collections::BTreeMap;
 
+use cwasi_config::http::MAX_HEAD_DEFAULT;
 use cwasi_config::triggers::Trigger;
 use cwasi_config::{AnnotationError, FunctionSpec};
 use cwasi_operator_api::names;
@@ -268,6 +269,7 @@ fn announcement(resource: &Workflow, function: &str, parsed: &FunctionSpec) -> L
         instance: String::new(),
         allow: parsed.allow.clone(),
         max_payload: parsed.max_payload,
+        max_head: parsed.http.max_head.unwrap_or(MAX_HEAD_DEFAULT),
         http: parsed.http.gateway,
         link: None,
     }

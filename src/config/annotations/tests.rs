@@ -247,12 +247,44 @@ fn http_is_the_gateway_a_port_or_both() {
     for (value, gateway, port) in
         [("gateway", true, None), ("8080", false, Some(8080)), ("80, gateway", true, Some(80))]
     {
-        assert_eq!(http(value).unwrap().http, HttpExposure { gateway, port }, "{value}");
+        assert_eq!(
+            http(value).unwrap().http,
+            HttpExposure { gateway, port, ..HttpExposure::default() },
+            "{value}"
+        );
     }
     for wrong in ["", "0", "65536", "true", "80,81", "gateway,gateway"] {
         assert!(http(wrong).is_err(), "{wrong}");
     }
     assert!(parse(&[("cwasi.http", "gateway")]).is_err(), "a primary is not called");
+}
+
+#[test]
+fn heads_and_idle_connections_have_bounds() {
+    let with = |pairs: &[(&'static str, &'static str)]| {
+        let secondary = [("cwasi.role", "secondary"), ("cwasi.http", "gateway,8080")];
+        secondary.iter().chain(pairs).copied().collect::<Vec<_>>()
+    };
+    assert_eq!(parse(&with(&[])).unwrap().http.max_head, None);
+    let spec = parse(&with(&[(MAX_HEAD, "64KiB"), (IDLE_TIMEOUT, "2m")])).unwrap();
+    let idle = Some(Duration::from_secs(120));
+    assert_eq!((spec.http.max_head, spec.http.idle_timeout), (Some(65_536), idle));
+    for (key, value, says) in [
+        (MAX_HEAD, "65KiB", "is larger than the maximum of 65536 bytes"),
+        (MAX_HEAD, "1000", "is smaller than the minimum of 1024 bytes"),
+        (IDLE_TIMEOUT, "500ms", "must be from 1 to 3600 seconds"),
+        (IDLE_TIMEOUT, "2h", "must be from 1 to 3600 seconds"),
+    ] {
+        assert_eq!(problems(&with(&[(key, value)])), [format!("{key}={value} {says}")]);
+    }
+    let secondary = ("cwasi.role", "secondary");
+    for (pairs, says) in [
+        (&[secondary, (MAX_HEAD, "2KiB")][..], "needs cwasi.http: only HTTP has heads"),
+        (&[secondary, ("cwasi.http", "gateway"), (IDLE_TIMEOUT, "5s")], "needs a port"),
+    ] {
+        let found = problems(pairs);
+        assert!(found.len() == 1 && found[0].contains(says), "{found:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::super::aot::CompileJob;
 use super::super::images::ImageModule;
 use super::super::trust::{Deployment, Image};
 use super::*;
-use cwasi_config::CompileConfig;
+use cwasi_config::{CompileConfig, HttpConfig};
 
 struct NoImages;
 
@@ -96,6 +96,7 @@ async fn planned_module(
         trust_groups: Vec::new(),
         workers_max: 8,
         triggers: TriggerPolicy::default(),
+        http: HttpConfig::default(),
         sample: TraceStart::UNSAMPLED.sample,
     };
     let request = PlanRequest {

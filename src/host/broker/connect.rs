@@ -33,12 +33,13 @@ pub(super) fn connect_first(
         match connect(peer, &record.socket, lends) {
             Ok(connection) => {
                 let instance = record.instance.clone();
-                let max_payload = record.max_payload;
+                let (max_payload, max_head) = (record.max_payload, record.max_head);
                 let nearest = peer.group.is_empty() || peer.group == record.group;
                 let reply = ResolveReply::Local {
                     instance,
                     reason,
                     max_payload,
+                    max_head,
                     instances,
                     nearest,
                     lends,

@@ -126,9 +126,11 @@ impl Resolver {
                 }
             }
             Selection::Networked { candidates, reason } => {
-                let largest = candidates.iter().map(|location| location.max_payload).max();
+                let payload = candidates.iter().map(|location| location.max_payload).max();
+                let head = candidates.iter().map(|location| location.max_head).max();
+                let largest = (payload.unwrap_or(0), head.unwrap_or(0));
                 let reason = self.with_path(reason, &candidates);
-                self.bridge(peer, callee, local, largest.unwrap_or(0), reason)
+                self.bridge(peer, callee, local, largest, reason)
             }
         }
     }
@@ -149,7 +151,7 @@ impl Resolver {
         peer: &BrokerPeer,
         callee: &Identity,
         local: &[Record],
-        max_payload: u64,
+        (max_payload, max_head): (u64, u32),
         reason: String,
     ) -> (ResolveReply, Option<OwnedFd>) {
         let passed_over = local.iter().map(|record| record.instance.clone()).collect();
@@ -157,7 +159,7 @@ impl Resolver {
         let bridge = self.network.as_ref().map(|network| network.bridge(caller));
         match bridge {
             Some(Ok(connection)) => {
-                (ResolveReply::Networked { reason, max_payload }, Some(connection))
+                (ResolveReply::Networked { reason, max_payload, max_head }, Some(connection))
             }
             Some(Err(error)) => unroutable(Errno::Internal, format!("no connection: {error}")),
             None => unroutable(Errno::Internal, "this node has no network".to_owned()),

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::connection::{Connection, ConnectionRoute};
-use super::{Inner, check};
+use super::{CalleeLimits, Inner, check};
 use cwasi_dispatcher::instances::{KnownInstances, Load, Pick};
 use cwasi_modes::causes::Unreached;
 use cwasi_modes::{CallError, ModeKind, Overload};
@@ -155,16 +155,25 @@ impl Callee {
             |error: &dyn std::error::Error| CallError::Internal { message: error.to_string() };
         let (reply, fd) = resolving.await.map_err(|error| internal(&error))?;
         let (route, instances) = match reply {
-            ResolveReply::Local { instance, reason, max_payload, instances, lends, .. } => {
+            ResolveReply::Local {
+                instance,
+                reason,
+                max_payload,
+                max_head,
+                instances,
+                lends,
+                ..
+            } => {
                 let (mode, reason) = (ModeKind::Local, reason.into());
-                let route = ConnectionRoute { target, instance, mode, reason, max_payload, lends };
-                (route, instances)
+                let limits = CalleeLimits { max_payload, max_head };
+                (ConnectionRoute { target, instance, mode, reason, limits, lends }, instances)
             }
-            ResolveReply::Networked { reason, max_payload } => {
+            ResolveReply::Networked { reason, max_payload, max_head } => {
                 // The other side of the connection is this process, which lends what it receives.
                 let (mode, reason, lends) = (ModeKind::Networked, reason.into(), true);
                 let instance = String::new();
-                (ConnectionRoute { target, instance, mode, reason, max_payload, lends }, 1)
+                let limits = CalleeLimits { max_payload, max_head };
+                (ConnectionRoute { target, instance, mode, reason, limits, lends }, 1)
             }
             ResolveReply::NoOther { instances } => {
                 self.open().instances.set_count(instances, Instant::now());

@@ -13,6 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::CalleeLimits;
 use super::HostAnswer;
 use super::counts::CallRoute;
 use crate::readiness;
@@ -37,8 +38,8 @@ pub(super) struct ConnectionRoute {
     pub instance: String,
     pub mode: ModeKind,
     pub reason: Arc<str>,
-    /// Largest payload that the callee takes, in bytes.
-    pub max_payload: u64,
+    /// What the callee takes.
+    pub limits: CalleeLimits,
     /// The callee may answer with leased segments.
     pub lends: bool,
 }
@@ -124,7 +125,7 @@ impl Connection {
         payload: &Payload,
         route: &mut CallRoute,
     ) -> Result<HostAnswer, CallError> {
-        let (length, limit) = (payload.len(), self.max_payload);
+        let (length, limit) = (payload.len(), self.limits.max_payload);
         if length > limit {
             let what = format!("payload for {}", self.target);
             return Err(CallError::too_large(&what, length, limit));

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cwasi_abi::PAYLOAD_MAX;
+use cwasi_abi::{METADATA_MAX, PAYLOAD_MAX};
 use tokio::time::{Instant, timeout_at};
 
 pub use crate::broker::CallerKind;
@@ -28,13 +28,14 @@ use cwasi_config::{NodeConfig, function_name};
 use cwasi_coordinator::registry::{Record, Registry, RegistryError};
 use cwasi_coordinator::selection::{callee_of, may_call, scope_of};
 use cwasi_dispatcher::attempts::Attempts;
-use cwasi_modes::causes::{Invalid, Unavailable};
+use cwasi_modes::causes::{Invalid, TooLarge, Unavailable};
 use cwasi_modes::{CallError, ModeKind, Payload};
 use cwasi_networked::link::LinkError;
 use cwasi_sys::random::bytes16;
 use cwasi_wire::control::ModeHint;
 use cwasi_wire::envelope::{Metadata, Path, Request};
 use cwasi_wire::ids::{CallId, Identity};
+use cwasi_wire::metadata::{self, EARLIER_MAX};
 use cwasi_wire::remaining;
 use cwasi_wire::trace_headers::TraceHeaders;
 
@@ -110,6 +111,43 @@ impl<'a> HostCall<'a> {
             recorded: false,
             metadata: Vec::new(),
         }
+    }
+}
+
+/// What a callee takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalleeLimits {
+    /// Largest payload in bytes.
+    pub max_payload: u64,
+    /// Most bytes of metadata; 0 = the callee is of the version before.
+    max_head: u32,
+}
+
+impl CalleeLimits {
+    /// Most bytes of metadata.
+    #[must_use]
+    pub const fn max_head(self) -> usize {
+        match self.max_head {
+            0 => EARLIER_MAX,
+            most => most as usize,
+        }
+    }
+
+    /// The metadata of a call as the callee reads it.
+    ///
+    /// # Errors
+    /// When it is longer than the callee takes: another instance may take more.
+    fn readable(self, call: &HostCall<'_>) -> Result<Vec<Metadata>, CallError> {
+        let metadata = match self.max_head {
+            0 => metadata::for_earlier(&call.metadata),
+            _ => call.metadata.clone(),
+        };
+        let (length, most) = (metadata::length(&metadata), self.max_head());
+        if length > most {
+            let target = call.target.to_owned();
+            return Err(TooLarge::Head { target, length, limit: most }.into());
+        }
+        Ok(metadata)
     }
 }
 
@@ -233,14 +271,14 @@ impl HostCaller {
         &self.inner.peer.identity
     }
 
-    /// Largest payload in bytes that `target` takes. Connects to it, if there is no connection.
+    /// What `target` takes. Connects to it, if there is no connection.
     ///
     /// # Errors
     /// When there is no route.
-    pub async fn max_payload(&self, target: &str, deadline: Instant) -> Result<u64, CallError> {
+    pub async fn limits(&self, target: &str, deadline: Instant) -> Result<CalleeLimits, CallError> {
         let connecting = async {
             let callee = self.inner.callees.of(target)?;
-            Ok(callee.connection(&self.inner, target, &[]).await?.max_payload)
+            Ok(callee.connection(&self.inner, target, &[]).await?.limits)
         };
         timeout_at(deadline, connecting).await.unwrap_or_else(|_elapsed| Err(timeout(target)))
     }
@@ -355,7 +393,8 @@ impl HostCaller {
                 traceparent: traceparent.to_owned(),
                 tracestate: tracestate.to_owned(),
                 sent_mono_ns: trace.sent_mono_ns(),
-                metadata: call.metadata.clone(),
+                metadata: connection.limits.readable(call)?,
+                max_head: METADATA_MAX as u32,
                 attempt: attempts.number(),
                 ..Request::default()
             };
@@ -395,4 +434,30 @@ fn check(target: &str) -> Result<(), CallError> {
 
 fn timeout(target: &str) -> CallError {
     CallError::Timeout { target: target.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callee_of_the_version_before_gets_the_metadata_that_it_reads() {
+        let call = |length: usize| HostCall {
+            metadata: vec![
+                Metadata::of("http.header.a", b"\xe9"),
+                Metadata::of("http.header.a", "b".repeat(length)),
+            ],
+            ..HostCall::new("f", Payload::Inline(Vec::new()))
+        };
+        let limits = |max_head| CalleeLimits { max_payload: 1, max_head };
+        let (ours, earlier) = (limits(1 << 16), limits(0));
+        assert_eq!(ours.readable(&call(1)).unwrap(), call(1).metadata);
+        let joined = [Metadata::of("http.header.a", "\u{fffd}, b")];
+        assert_eq!(earlier.readable(&call(1)).unwrap(), joined);
+        assert!(ours.readable(&call(60_000)).is_ok());
+        for (limits, length, most) in [(earlier, 8000, "7168"), (limits(9000), 9000, "9000")] {
+            let error = limits.readable(&call(length)).unwrap_err().to_string();
+            assert!(error.contains(&format!("takes {most}")), "{error}");
+        }
+    }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use cwasi_abi::Errno;
 use hyper::body::{Body, Bytes};
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::http::request::Parts;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -19,6 +21,7 @@ use super::status::{failed, sentence};
 use super::{HttpLimits, metadata};
 use crate::caller::{HostAnswer, HostCall, HostCaller};
 use crate::network::EVENT_MAX;
+use cwasi_modes::causes::TooLarge;
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
 use cwasi_sys::segment::SegmentError;
@@ -49,10 +52,33 @@ pub struct DeferredCall {
     #[serde(default)]
     pub tracestate: String,
     /// Keys and values that the function reads by `context_get`.
-    pub metadata: Vec<(String, String)>,
+    pub metadata: Vec<(String, DeferredValue)>,
     /// The payload, at most [`EVENT_MAX`] bytes.
     #[serde(skip)]
     pub payload: Vec<u8>,
+}
+
+/// A value of a deferred call's metadata. Text, so that others read the file, unless it is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum DeferredValue {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<Vec<u8>> for DeferredValue {
+    fn from(value: Vec<u8>) -> Self {
+        String::from_utf8(value).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Text)
+    }
+}
+
+impl From<DeferredValue> for Vec<u8> {
+    fn from(value: DeferredValue) -> Self {
+        match value {
+            DeferredValue::Text(text) => text.into_bytes(),
+            DeferredValue::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// The body of a request as it arrives.
@@ -102,12 +128,13 @@ impl FunctionFront {
     ) -> Response<ResponseBody> {
         let id = CallId(bytes16());
         let has_trace = request.headers().contains_key(TRACEPARENT);
+        let is_head = request.method() == Method::HEAD;
         let (recorded, answered) = match self.try_call(id, target, path, request).await {
             Ok((recorded, answered)) => (recorded, answered),
             Err(response) => (false, Err(response)),
         };
         let mut response = match answered {
-            Ok(answer) => self.response_of(answer),
+            Ok(answer) => self.response_of(answer, is_head),
             Err(response) => response,
         };
         name_call(&mut response, id);
@@ -152,7 +179,7 @@ impl FunctionFront {
         let unread = |error: SegmentError| {
             sentence(StatusCode::SERVICE_UNAVAILABLE, &format!("the body cannot be read: {error}"))
         };
-        let metadata = call.metadata.into_iter().map(|pair| (pair.key, pair.value));
+        let metadata = call.metadata.into_iter().map(|pair| (pair.key, pair.value.into()));
         Ok(DeferredCall {
             target: target.to_owned(),
             traceparent: call.trace.traceparent.to_owned(),
@@ -189,9 +216,14 @@ impl FunctionFront {
         let (recorded, ended) = self.caller.call_traced(call).await;
         let answered = ended.map_err(|error| {
             let mut response = refused_call(id, target, &error);
-            if matches!(error, CallError::TooLarge(_)) {
+            match error {
+                // Another instance takes less.
+                CallError::TooLarge(TooLarge::Head { .. }) => {
+                    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+                }
                 // The request was within the limit, so it is the response that is not.
-                *response.status_mut() = StatusCode::BAD_GATEWAY;
+                CallError::TooLarge(_) => *response.status_mut() = StatusCode::BAD_GATEWAY,
+                _ => {}
             }
             response
         });
@@ -212,7 +244,7 @@ impl FunctionFront {
     }
 
     /// A function's answer. A browser does not guess what a body is that the function has not named.
-    fn response_of(&self, answer: HostAnswer) -> Response<ResponseBody> {
+    fn response_of(&self, answer: HostAnswer, is_head: bool) -> Response<ResponseBody> {
         let body = match answer.payload {
             Payload::Inline(bytes) => ResponseBody::from(bytes),
             Payload::Segment(segment) => match self.responses.take(segment.len()) {
@@ -223,8 +255,10 @@ impl FunctionFront {
                 }
             },
         };
+        let (status, mut headers) = metadata::head_of(&answer.metadata, is_head);
+        // The length that the function set is not that of its body, which is not sent.
+        let body = if headers.contains_key(CONTENT_LENGTH) { Vec::new().into() } else { body };
         let mut response = Response::new(body);
-        let (status, mut headers) = metadata::head_of(&answer.metadata);
         if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(OCTETS));
         }
@@ -252,11 +286,12 @@ impl FunctionFront {
         most: u64,
     ) -> Result<ReceivedRequest<'a>, Response<ResponseBody>> {
         let deadline = Instant::now() + self.limits.request_timeout;
-        let metadata = metadata::of_request(head, path).map_err(|refused| *refused)?;
-        let known = self.caller.max_payload(target, deadline).await;
-        let bytes = known.map_err(|error| refused_call(id, target, &error))?;
-        let limits =
-            BodyLimits { bytes: bytes.min(most), stall: self.limits.stall_timeout, deadline };
+        let known = self.caller.limits(target, deadline).await;
+        let callee = known.map_err(|error| refused_call(id, target, &error))?;
+        let metadata = metadata::of_request(head, path);
+        metadata::check_length(&metadata, callee.max_head()).map_err(|refused| *refused)?;
+        let bytes = callee.max_payload.min(most);
+        let limits = BodyLimits { bytes, stall: self.limits.stall_timeout, deadline };
         let ReceivedBody { payload, memory } =
             receive(body, limits, &self.memory).await.map_err(|error| refused(&error))?;
         // From here on the connection is not closed for another client.
@@ -316,4 +351,21 @@ pub fn accepted(id: CallId, text: &str) -> Response<ResponseBody> {
 /// The response to a body that was not received.
 fn refused(error: &BodyError) -> Response<ResponseBody> {
     sentence(error.status(), &error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deferred_value_is_text_unless_it_is_none() {
+        let written = |value: &[u8]| {
+            let value = DeferredValue::from(value.to_vec());
+            let text = serde_json::to_string(&value).unwrap();
+            assert_eq!(serde_json::from_str::<DeferredValue>(&text).unwrap(), value);
+            (text, Vec::from(value))
+        };
+        assert_eq!(written("é".as_bytes()), ("\"é\"".to_owned(), "é".as_bytes().to_vec()));
+        assert_eq!(written(b"\xe9"), ("[233]".to_owned(), b"\xe9".to_vec()));
+    }
 }

@@ -7,13 +7,16 @@
 //! - [`front`]: one request to one function. [`status`]: errors of calls as statuses.
 //! - [`metadata`]: heads. `request_body`: a body becomes a payload; [`response_body`]: a response is streamed.
 //! - [`openwhisk`]: the same port for OpenWhisk's action protocol.
-//! - [`server`]: accepts clients, within the slots of [`connections`]. [`port`]: `cwasi.http=PORT`. `stall`: clients
-//!   that stop reading. `strict`: refuses heads that hyper accepts.
+//! - [`server`]: accepts clients, within the slots of [`connections`]. `head_timer`: waits for heads. [`port`]:
+//!   `cwasi.http=PORT`. `stall`: clients that stop reading. `strict`: refuses heads that hyper accepts.
 
 use std::time::Duration;
 
+use cwasi_config::HttpConfig;
+
 pub mod connections;
 pub mod front;
+mod head_timer;
 pub mod metadata;
 pub mod openwhisk;
 pub mod port;
@@ -34,8 +37,10 @@ pub struct HttpLimits {
     /// Most bytes of all large bodies that are on their way to a function; a body beyond gets 429. As many of large
     /// responses that clients have not read; a response beyond becomes 503.
     pub body_bytes: u64,
-    /// Longest wait for a request's head, and of an idle connection for the next one.
+    /// Longest wait for the first request, and for the rest of a request's head.
     pub head_timeout: Duration,
+    /// Longest wait of an idle connection for the next request.
+    pub idle_timeout: Duration,
     /// Longest pause of a client that sends a body or reads a response.
     pub stall_timeout: Duration,
     /// Longest request, from its head to its response.
@@ -49,11 +54,9 @@ impl Default for HttpLimits {
             connections: 4096,
             body_bytes: 1 << 30,
             head_timeout: Duration::from_secs(15),
+            idle_timeout: HttpConfig::default().idle_timeout(),
             stall_timeout: Duration::from_secs(15),
             request_timeout: Duration::from_secs(60),
         }
     }
 }
-
-/// Longest path, query and headers in bytes, as they travel to the function in one envelope; more get 414 or 431.
-pub const HEAD_MAX: usize = 7 << 10;

@@ -48,9 +48,9 @@ impl ServedPort {
         record: &Record,
         caller: HostCaller,
     ) -> io::Result<Self> {
-        let front = FunctionFront::new(caller, limits(record.timeout_ms));
+        let front = FunctionFront::new(caller, limits(record.timeout_ms, record.http_idle_ms));
         let service = PortService { front, function: record.identity.function.clone() };
-        Self::serve(pid, port, limits(record.timeout_ms), service).await
+        Self::serve(pid, port, limits(record.timeout_ms, record.http_idle_ms), service).await
     }
 
     /// The same for an instance that is an action of OpenWhisk, which `host` starts.
@@ -66,7 +66,7 @@ impl ServedPort {
     ) -> io::Result<Self> {
         let function = &record.identity.function;
         // Activations have deadlines of their own.
-        let limits = limits(None);
+        let limits = limits(None, record.http_idle_ms);
         let service =
             ActionService::new(caller, function, record.max_payload, limits.clone(), host);
         Self::serve(pid, port, limits, service).await
@@ -96,12 +96,17 @@ impl ServedPort {
 }
 
 /// Bounds of the port of one instance. A request has the function's own time, if it names one.
-fn limits(timeout_ms: Option<u64>) -> HttpLimits {
+fn limits(timeout_ms: Option<u64>, idle_ms: u64) -> HttpLimits {
     let default = HttpLimits::default();
+    let idle_timeout = match idle_ms {
+        0 => default.idle_timeout,
+        milliseconds => Duration::from_millis(milliseconds),
+    };
     HttpLimits {
         requests: REQUESTS_MAX,
         connections: CONNECTIONS_MAX,
         body_bytes: BODY_BYTES_MAX,
+        idle_timeout,
         request_timeout: timeout_ms.map_or(default.request_timeout, Duration::from_millis),
         ..default
     }
@@ -146,9 +151,16 @@ mod tests {
 
     #[test]
     fn a_request_has_the_functions_own_time() {
-        let longest = |timeout_ms| limits(timeout_ms).request_timeout;
+        let longest = |timeout_ms| limits(timeout_ms, 0).request_timeout;
         assert_eq!(longest(None), Duration::from_secs(60));
         assert_eq!(longest(Some(300_000)), Duration::from_secs(300));
         assert_eq!(longest(Some(1500)), Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn a_port_has_the_functions_own_idle_time() {
+        let idle = |idle_ms| limits(None, idle_ms).idle_timeout;
+        assert_eq!(idle(0), Duration::from_secs(75));
+        assert_eq!(idle(5000), Duration::from_secs(5));
     }
 }

@@ -8,12 +8,13 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use cwasi_abi::{METADATA_ENTRIES_MAX, METADATA_MAX};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::{Request, Response, StatusCode, Version};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -22,16 +23,20 @@ use tokio_rustls::TlsAcceptor;
 
 use super::HttpLimits;
 use super::connections::{ConnectionSlot, ConnectionState, Connections};
+use super::head_timer::{HeadStream, HeadTimer};
+use super::metadata::joined;
 use super::response_body::ResponseBody;
 use super::stall::StallGuard;
 use super::status::sentence;
 use super::strict;
 
 /// Bytes that a connection buffers at most, a request's head among them: a longer head gets 431. hyper parses a head
-/// again when more of it has arrived.
-const BUFFER_MAX: usize = 64 << 10;
+/// again when more of it has arrived. The longest head that a function takes fits.
+const BUFFER_MAX: usize = METADATA_MAX + (16 << 10);
 /// Most headers of a request.
-const HEADERS_COUNT_MAX: usize = 100;
+const HEADERS_COUNT_MAX: usize = METADATA_ENTRIES_MAX;
+/// How long a connection may be idle (RFC 2068, 19.7.1.1).
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 /// Pause after an error of the listener, such as no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the client of a connection that is being closed would read.
@@ -153,6 +158,13 @@ async fn answer(
     response
 }
 
+/// True if the client keeps the connection after this request (RFC 9112, 9.3).
+fn keeps_connection(version: Version, headers: &HeaderMap) -> bool {
+    let options = joined(headers, &CONNECTION).to_ascii_lowercase();
+    let has = |word| options.split(',').any(|option| option.trim() == word);
+    if version == Version::HTTP_11 { !has("close") } else { has("keep-alive") }
+}
+
 /// The response to a head that is not served. What follows it on the connection is not read.
 fn refusal(status: StatusCode, text: &str) -> Response<ResponseBody> {
     let mut response = sentence(status, text);
@@ -168,6 +180,15 @@ struct Connection {
 }
 
 impl Connection {
+    /// Tells the client how long the connection may be idle: a request that crosses its end is lost. hyper adds `close`
+    /// where it ends the connection all the same (RFC 9112, 6.1).
+    fn announce(timeout: &HeaderValue, headers: &mut HeaderMap) {
+        if !headers.contains_key(CONNECTION) {
+            headers.insert(KEEP_ALIVE, timeout.clone());
+            headers.insert(CONNECTION, HeaderValue::from_static("keep-alive"));
+        }
+    }
+
     async fn run<S>(self, stream: S, service: impl Service)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -195,15 +216,31 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let (state, service) = (&self.slot.state(), &service);
-        let answer = |request| async move {
-            Ok::<_, Infallible>(match strict::check(&request) {
+        let timeout = format!("timeout={}", self.limits.idle_timeout.as_secs());
+        let timeout = &HeaderValue::from_str(&timeout).ok();
+        let answer = |request: Request<Incoming>| async move {
+            let has_body = !request.body().is_end_stream();
+            let keeps = keeps_connection(request.version(), request.headers());
+            let mut response = match strict::check(&request) {
                 Ok(()) => answer(state, service, request).await,
                 Err((status, text)) => refusal(status, text),
-            })
+            };
+            // The connection ends behind a body that was refused.
+            let is_read = !has_body || response.status().as_u16() < 400;
+            if keeps
+                && is_read
+                && !*self.stopped.borrow()
+                && let Some(timeout) = timeout
+            {
+                Self::announce(timeout, response.headers_mut());
+            }
+            Ok::<_, Infallible>(response)
         };
+        let timer = HeadTimer::new(self.limits.head_timeout);
+        let stream = HeadStream::new(stream, timer.clone());
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.limits.head_timeout)
+            .timer(timer)
+            .header_read_timeout(self.limits.idle_timeout)
             .max_buf_size(BUFFER_MAX)
             .max_headers(HEADERS_COUNT_MAX)
             .serve_connection(TokioIo::new(stream), service_fn(answer));

@@ -3,7 +3,7 @@
 //! hyper refuses contradicting lengths and malformed heads. It also takes a single line feed for the end of a line, as
 //! RFC 9112 (2.2) allows.
 
-use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use hyper::header::{CONNECTION, EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode, Version};
 
@@ -41,6 +41,14 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
     if codings.into_iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
         // RFC 9112, 6.1.
         return Err((StatusCode::NOT_IMPLEMENTED, "the only transfer coding is chunked"));
+    }
+    let expectations = headers.get_all(EXPECT).iter();
+    if expectations.into_iter().any(|it| !it.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        // RFC 9110, 10.1.1.
+        return Err((
+            StatusCode::EXPECTATION_FAILED,
+            "the only expectation that is met is 100-continue",
+        ));
     }
     if asks_for_websocket(headers) {
         return Err((StatusCode::NOT_IMPLEMENTED, "functions have no WebSockets"));
@@ -87,6 +95,11 @@ mod tests {
             (400, &[("host", "good/evil")]),
             (200, &[("host", "")]),
             (200, &[("host", "[::1]:8080")]),
+            (200, &[host, ("expect", "100-Continue")]),
+            (417, &[host, ("expect", "100-continue, a-pony")]),
+            (400, &[("host", "a b")]),
+            (400, &[("host", "[::1")]),
+            (400, &[("host", "a:b:c")]),
             (501, &[host, ("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]),
             (200, &[host, ("connection", "upgrade, http2-settings"), ("upgrade", "h2c")]),
         ] {

@@ -172,6 +172,7 @@ fn outgoing(id: CallId, opened: ReceivedFrame<Request>, caller: &BridgeCaller) -
         run: envelope.run,
         join: envelope.join.into_option(),
         metadata: envelope.metadata,
+        max_head: envelope.max_head,
         payload: match payload {
             // A worker may send few bytes as a segment; over the network they travel in the message.
             Payload::Segment(segment)

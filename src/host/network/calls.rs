@@ -16,9 +16,10 @@ use super::sending::TryPayload;
 use super::tries::{Retry, Try, TryOutcome};
 use cwasi_coordinator::selection::may_call;
 use cwasi_modes::CallError;
-use cwasi_modes::causes::Unreached;
+use cwasi_modes::causes::{TooLarge, Unreached};
 use cwasi_networked::{Backoff, NetworkError, RedisSession, demand};
 use cwasi_wire::envelope::Path;
+use cwasi_wire::metadata;
 use cwasi_wire::network::Location;
 
 /// Most tries of one call, pauses included.
@@ -154,6 +155,11 @@ impl Network {
             let what = format!("payload for {}", call.target);
             return Step::Ended(Err(CallError::too_large(&what, length, location.max_payload)));
         }
+        let readable = match readable(call, &location) {
+            Ok(readable) => readable,
+            Err(error) => return Step::Ended(Err(error)),
+        };
+        let call = readable.as_ref().unwrap_or(call);
         let path = &mut search.path;
         let outcome = match self.try_at(session.as_ref(), caller, call, &location, path).await {
             Ok(outcome) => outcome,
@@ -316,5 +322,75 @@ impl Network {
             }
             sleep_until(next).await;
         }
+    }
+}
+
+/// The call as an instance of the version before reads its metadata; `None` when the instance reads it as it is.
+///
+/// # Errors
+/// When the instance does not take as much metadata.
+fn readable(call: &OutgoingCall, location: &Location) -> Result<Option<OutgoingCall>, CallError> {
+    if call.metadata.is_empty() {
+        return Ok(None);
+    }
+    let (earlier, most) = match location.max_head {
+        0 => (Some(metadata::for_earlier(&call.metadata)), metadata::EARLIER_MAX),
+        most => (None, most as usize),
+    };
+    let length = metadata::length(earlier.as_ref().unwrap_or(&call.metadata));
+    if length > most {
+        let target = call.target.clone();
+        return Err(TooLarge::Head { target, length, limit: most }.into());
+    }
+    Ok(earlier.map(|metadata| OutgoingCall { metadata, ..call.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cwasi_modes::Payload;
+    use cwasi_wire::envelope::Metadata;
+    use cwasi_wire::ids::{CallId, Identity};
+
+    #[test]
+    fn an_instance_of_the_version_before_gets_the_metadata_that_it_reads() {
+        let identity = || Identity {
+            namespace: "default".to_owned(),
+            pod_namespace: String::new(),
+            function: "f".to_owned(),
+        };
+        let at = |max_head| Location {
+            identity: identity(),
+            node: "n".to_owned(),
+            instance: "i".to_owned(),
+            allow: Vec::new(),
+            max_payload: 1,
+            max_head,
+            http: true,
+            link: None,
+        };
+        let with = |metadata: Vec<Metadata>| OutgoingCall {
+            id: CallId([1; 16]),
+            callee: identity(),
+            target: "f".to_owned(),
+            deadline: Instant::now(),
+            traceparent: String::new(),
+            tracestate: String::new(),
+            attempt: 1,
+            run: Vec::new(),
+            join: None,
+            metadata,
+            max_head: 1 << 16,
+            payload: Payload::Inline(Vec::new()),
+        };
+        let call = with(vec![
+            Metadata::of("http.header.a", b"\xe9".to_vec()),
+            Metadata::of("http.header.a", "b"),
+        ]);
+        assert!(readable(&call, &at(1 << 16)).unwrap().is_none());
+        let earlier = readable(&call, &at(0)).unwrap().unwrap();
+        assert_eq!(earlier.metadata, [Metadata::of("http.header.a", "\u{fffd}, b")]);
+        let long = with(vec![Metadata::of("http.header.a", vec![b'x'; metadata::EARLIER_MAX])]);
+        assert!(readable(&long, &at(0)).is_err() && readable(&long, &at(1 << 16)).is_ok());
     }
 }

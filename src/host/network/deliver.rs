@@ -217,6 +217,7 @@ pub(super) fn request_of(call: &Call, deadline: Instant) -> Request {
         run: call.run.clone(),
         join: call.join.clone(),
         metadata: call.metadata.clone(),
+        max_head: call.max_head,
         ..Request::default()
     }
 }

@@ -33,7 +33,8 @@ impl Invocation {
     pub(super) fn of_message(entry: &StreamEntry, record: &Record) -> Result<Self, CallError> {
         let invalid =
             |error: &dyn std::error::Error| Invalid::Malformed { error: error.to_string() };
-        let event: Event = decode(entry.envelope()).map_err(|error| invalid(&error))?;
+        let mut event: Event = decode(entry.envelope()).map_err(|error| invalid(&error))?;
+        let metadata = event.take_metadata();
         let caller = event.caller.unwrap_or_default();
         let sender = caller.identity();
         if !is_trigger(&sender, record) && !may_call(&sender, &record.identity, &record.allow) {
@@ -45,7 +46,7 @@ impl Invocation {
             target: event.target,
             traceparent: event.traceparent,
             tracestate: event.tracestate,
-            metadata: event.metadata,
+            metadata,
             ..Request::default()
         };
         Ok(Self { caller, group: event.group, request, payload })

@@ -7,7 +7,7 @@ use cwasi_modes::{CallError, Payload};
 use cwasi_wire::envelope::{Join, Metadata};
 use cwasi_wire::ids::{CallId, Identity};
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OutgoingCall {
     pub id: CallId,
     pub callee: Identity,
@@ -27,6 +27,8 @@ pub struct OutgoingCall {
     pub join: Option<Join>,
     /// Of an HTTP request.
     pub metadata: Vec<Metadata>,
+    /// As in [`cwasi_wire::envelope::Request`].
+    pub max_head: u32,
     /// The user's bytes.
     pub payload: Payload,
 }

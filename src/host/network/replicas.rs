@@ -134,6 +134,7 @@ impl Network {
             instance: record.instance.clone(),
             allow: record.allow.clone(),
             max_payload: record.max_payload,
+            max_head: record.max_head,
             http: record.http,
             link: self.serve_direct(&record).await,
         };

@@ -321,6 +321,7 @@ mod tests {
             instance: "i".into(),
             allow: Vec::new(),
             max_payload: 1,
+            max_head: 1,
             http: false,
             link: None,
         }

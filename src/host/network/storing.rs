@@ -51,9 +51,9 @@ impl Network {
             traceparent: trace.traceparent.to_owned(),
             tracestate: trace.tracestate.to_owned(),
             group: caller.group.clone(),
-            metadata,
             ..Event::default()
-        };
+        }
+        .with_metadata(metadata);
         self.store_event((&caller.identity, &caller.callee), &event, payload, deadline).await
     }
 

@@ -354,6 +354,7 @@ pub(super) fn call_message(
         run: call.run.clone(),
         join: call.join.clone().into(),
         metadata: call.metadata.clone(),
+        max_head: call.max_head,
         payload: Some(payload).into(),
         ..Call::default()
     }

@@ -92,6 +92,18 @@ pub enum TooLarge {
         /// Bytes.
         length: u64,
     },
+    /// The head of an HTTP request.
+    #[error(
+        "the head of the request for {target} has {length} bytes, its instance takes {limit}: raise \
+         cwasi.http.max-head, unless its shim is of an earlier version"
+    )]
+    Head {
+        target: String,
+        /// Bytes.
+        length: usize,
+        /// Bytes at most.
+        limit: usize,
+    },
     #[error("one-way message to {target} of {length} bytes is larger than {limit} bytes")]
     Message {
         /// Who was to get it.

@@ -15,6 +15,7 @@ use cwasi_sys::clock::{Deadline, monotonic_ns};
 use cwasi_sys::seqpacket;
 use cwasi_wire::envelope::Response;
 use cwasi_wire::ids::CallId;
+use cwasi_wire::metadata;
 
 use super::load::Load;
 use super::{error_answer, found_no_room, send_answer};
@@ -295,7 +296,8 @@ impl QueuedAnswer {
     /// What it holds. All bytes of a response count; those of an error do not: they are few, and errors are bounded in
     /// number.
     fn load(&self) -> Load {
-        let bytes = if self.response.errno == 0 { self.payload.len() } else { 0 };
+        let head = metadata::length(&self.response.metadata) as u64;
+        let bytes = if self.response.errno == 0 { self.payload.len() + head } else { 0 };
         Load { bytes, ..Load::of(&self.payload) }
     }
 

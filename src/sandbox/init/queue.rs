@@ -7,6 +7,7 @@ use crate::work::Work;
 use cwasi_modes::local::ConnectionId;
 use cwasi_modes::local::load::Load;
 use cwasi_sys::clock::Deadline;
+use cwasi_wire::metadata;
 
 /// Most bytes of payloads that wait; less in a container with a small memory limit.
 const BYTES_MAX: u64 = 64 << 20;
@@ -130,7 +131,10 @@ impl Queue {
 
 /// The resources of init that work holds while it waits.
 fn load_of(work: &Work) -> Load {
-    Load::sum(work.calls().map(|call| Load::of(&call.payload)))
+    Load::sum(work.calls().map(|call| {
+        let load = Load::of(&call.payload);
+        Load { bytes: load.bytes + metadata::length(&call.request.metadata) as u64, ..load }
+    }))
 }
 
 #[cfg(test)]
@@ -142,6 +146,20 @@ mod tests {
     use crate::work::fixture;
     use cwasi_modes::Payload;
     use cwasi_sys::segment::Segment;
+    use cwasi_wire::envelope::Metadata;
+
+    #[test]
+    fn heads_are_memory_of_init_too() {
+        let payload = Payload::Inline(vec![7; 5]);
+        let mut request = fixture::request(fixture::connection(1), 1, payload);
+        request.request.metadata = vec![Metadata::of("key", vec![b'v'; 1000])];
+        let work = Work::one(request, Deadline::NEVER);
+        assert_eq!(
+            load_of(&work).bytes,
+            5 + metadata::length(&work.first().request.metadata) as u64
+        );
+        assert!(load_of(&work).bytes > 1000);
+    }
 
     fn queue(items: usize) -> Queue {
         Queue::new(Load { messages: items, bytes: 30, descriptors: 2 })

@@ -20,8 +20,9 @@ use cwasi_modes::local::{
 use cwasi_modes::pool::SegmentPool;
 use cwasi_modes::{CallError, OutgoingPayload, Overload};
 use cwasi_sys::clock::Deadline;
-use cwasi_wire::envelope::{CallStatus, Metadata, Response, Undelivered};
+use cwasi_wire::envelope::{CallStatus, Metadata, Request, Response, Undelivered};
 use cwasi_wire::ids::CallId;
+use cwasi_wire::metadata;
 
 use super::InitSocket;
 
@@ -68,13 +69,8 @@ impl Replies {
     }
 
     /// Sets what travels beside the response.
-    pub fn set_metadata(&self, metadata: Vec<(String, String)>) {
-        let pairs = metadata.into_iter().map(|(key, value)| Metadata::of(key, value));
-        self.metadata.replace(pairs.collect());
-    }
-
-    fn answered(&self) -> CallStatus {
-        CallStatus::answered_with(self.metadata.borrow().clone())
+    pub fn set_metadata(&self, metadata: Vec<Metadata>) {
+        self.metadata.replace(metadata);
     }
 
     /// Sends the answer to all callers.
@@ -83,7 +79,7 @@ impl Replies {
             Ok(payload) => self.send_response(payload.outgoing()),
             Err(error) => {
                 let (status, text) = error_answer(error);
-                self.send_to_all(&status, text.outgoing());
+                self.send_to_all(&status, &[], text.outgoing());
             }
         }
     }
@@ -93,7 +89,8 @@ impl Replies {
         match copy_for_peer(content, self.lends, self.pool.as_ref()) {
             Ok(copy) => {
                 let content = copy.as_ref().map_or(content, OutgoingPayload::from);
-                self.send_to_all(&self.answered(), content);
+                let answered = CallStatus::ANSWERED;
+                self.send_to_all(&answered, &self.metadata.borrow(), content);
             }
             Err(error) => {
                 let message = format!("the response cannot be sent: {error}");
@@ -102,14 +99,40 @@ impl Replies {
         }
     }
 
-    fn send_to_all(&self, outcome: &CallStatus, content: OutgoingPayload<'_>) {
+    fn send_to_all(
+        &self,
+        outcome: &CallStatus,
+        metadata: &[Metadata],
+        content: OutgoingPayload<'_>,
+    ) {
         self.ended.set((outcome.errno, content.len()));
-        for IncomingRequest { connection, id, .. } in self.work.calls() {
+        for IncomingRequest { connection, id, request, .. } in self.work.calls() {
             let mut response = Response::of(*id, outcome.clone());
+            response.metadata = metadata_for(request, metadata);
             response.poll_next = self.poll_next;
             let (until, unread) = (self.work.deadline, self.unread_max);
             send_one(&self.init, connection, response, content, until, unread);
         }
+    }
+}
+
+/// What the caller of this request reads of the metadata. A caller that came by HTTP reads all: the host functions took
+/// no more than it does. Others ignore metadata.
+fn metadata_for(request: &Request, metadata: &[Metadata]) -> Vec<Metadata> {
+    if metadata::length(metadata) > max_head_of(request) {
+        return Vec::new();
+    }
+    match request.max_head {
+        0 => metadata::as_text(metadata),
+        _ => metadata.to_vec(),
+    }
+}
+
+/// Most bytes of metadata that the caller of this request reads.
+pub fn max_head_of(request: &Request) -> usize {
+    match request.max_head {
+        0 => metadata::EARLIER_MAX,
+        most => most as usize,
     }
 }
 
@@ -176,6 +199,18 @@ mod tests {
     use cwasi_sys::segment::Segment;
     use cwasi_sys::seqpacket;
     use cwasi_wire::frame::FRAME_MAX;
+
+    #[test]
+    fn callers_of_the_version_before_get_what_they_read() {
+        let metadata = [Metadata::of("http.header.location", b"/\xe9".to_vec())];
+        let earlier = Request::default();
+        let text = metadata_for(&earlier, &metadata);
+        assert_eq!(text, [Metadata::of("http.header.location", "/\u{fffd}")]);
+        let ours = Request { max_head: 1 << 16, ..Request::default() };
+        assert_eq!(metadata_for(&ours, &metadata), metadata);
+        let long = [Metadata::of("http.header.x", vec![b'x'; metadata::EARLIER_MAX])];
+        assert_eq!((metadata_for(&earlier, &long).len(), metadata_for(&ours, &long).len()), (0, 1));
+    }
 
     #[test]
     fn callers_learn_that_a_response_cannot_be_copied_for_them() {

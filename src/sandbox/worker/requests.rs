@@ -22,10 +22,11 @@ use cwasi_vm::Context;
 use cwasi_wire::control::FunctionLaunch;
 use cwasi_wire::envelope::Request;
 use cwasi_wire::frame::FRAME_MAX;
+use cwasi_wire::metadata::is_of_http;
 use cwasi_wire::trace::TraceContext;
 use cwasi_wire::trace_headers::TraceHeaders;
 
-use super::replies::{Replies, refuse};
+use super::replies::{Replies, max_head_of, refuse};
 use super::server_span::ServerSpan;
 use super::service_time::ServiceTime;
 use super::{InitSocket, Worker, WorkerSetup};
@@ -297,12 +298,19 @@ impl<'s> Requests<'s> {
             traceparent: traceparent(&first.request, span.as_ref()),
             tracestate: headers.accepted_state(),
             run: first.request.run_id(),
-            metadata: metadata.iter().map(|it| (it.key.clone(), it.value.clone())).collect(),
+            metadata: metadata.clone(),
+            max_head: Some(max_head(&first.request, self.launch)),
             ..super::context(self.launch)
         };
         let replies = Replies::new(work, self.pool.as_ref(), self.init.clone(), self.unread_max);
         Invocation { replies, context, span }
     }
+}
+
+/// Most bytes of metadata that the function may set. Callers that did not come by HTTP drop what they cannot read.
+fn max_head(request: &Request, launch: &FunctionLaunch) -> usize {
+    let own = launch.max_head as usize;
+    if is_of_http(&request.metadata) { own.min(max_head_of(request)) } else { own }
 }
 
 /// The position of the invocation in its trace.

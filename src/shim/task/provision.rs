@@ -61,6 +61,7 @@ impl Provisioner {
                 trust_groups: node.trust_groups.clone(),
                 workers_max: node.workers_max,
                 triggers: TriggerPolicy::of(node),
+                http: node.http.clone(),
                 sample: node.traces.sample,
             }),
             namespace: namespace.to_owned(),

@@ -292,11 +292,11 @@ impl calls::HostStartedCall for State {
 
 impl context::Host for State {
     fn get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
-        Ok(self.host.with(|host| host.value(&key)).flatten())
+        Ok(self.host.with(|host| host.text(&key)).flatten())
     }
 
     fn set(&mut self, key: String, value: String) -> wasmtime::Result<Called<()>> {
-        Ok(self.with_host(|host| host.set_metadata(&key, &value).map_err(refused)))
+        Ok(self.with_host(|host| host.set_metadata(&key, value.as_bytes()).map_err(refused)))
     }
 
     fn log(&mut self, level: context::Level, message: String) -> wasmtime::Result<()> {

@@ -3,16 +3,15 @@
 //! The handler returns a response whose body its tasks write afterwards. They end with the body.
 
 use bytes::Bytes;
-use cwasi_abi::PAYLOAD_MAX;
-use http::{Request, Response};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
 use wasmtime::Store;
 use wasmtime::component::{Accessor, ComponentExportIndex, Instance, Resource};
 use wasmtime_wasi_http::p3::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::p3::{Request as GuestRequest, Response as GuestResponse};
 use wasmtime_wasi_http::{Error, WasiHttpView as _};
 
-use super::http::Answer;
+use super::http::{Answer, whole};
 use super::state::State;
 
 /// Runs the handler and takes its response.
@@ -28,6 +27,7 @@ pub(super) async fn handle(
     type Params = (Resource<GuestRequest>,);
     type Returned = (Result<Resource<GuestResponse>, ErrorCode>,);
     let function = instance.get_typed_func::<Params, Returned>(&mut *store, entry)?;
+    let is_head = request.method() == Method::HEAD;
     let request = request.map(|body| body.map_err(|never| -> Error { match never {} }));
     // Nobody waits for the handler to say that it has read the request.
     let (request, _read) = GuestRequest::from_http(store.data_mut().http().hooks, request);
@@ -35,7 +35,7 @@ pub(super) async fn handle(
     store
         .run_concurrent(async |accessor| {
             match function.call_concurrent(accessor, (request,)).await? {
-                (Ok(response),) => whole(accessor, response).await,
+                (Ok(response),) => taken(accessor, response, is_head).await,
                 (Err(code),) => Ok(Err(format!("the handler failed: {code:?}"))),
             }
         })
@@ -43,18 +43,16 @@ pub(super) async fn handle(
 }
 
 /// Reads the body of a response while the handler's tasks write it.
-async fn whole(
+async fn taken(
     accessor: &Accessor<State>,
     response: Resource<GuestResponse>,
+    is_head: bool,
 ) -> wasmtime::Result<Answer> {
     let response = accessor.with(|mut access| {
         let response = access.data_mut().table.delete(response)?;
         response.into_http(access, async { Ok(()) })
     })?;
     let (head, body) = response.into_parts();
-    let limit = usize::try_from(PAYLOAD_MAX).unwrap_or(usize::MAX);
-    Ok(match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
-        Err(error) => Err(format!("the response's body is broken: {error}")),
-    })
+    let body = whole(body, is_head).await;
+    Ok(body.map(|body| Response::from_parts(head, body)))
 }

@@ -170,7 +170,7 @@ impl ComponentInstance {
     ) -> Result<Result<Payload, String>, GuestStop> {
         let program = Rc::clone(&self.program);
         let exports = &program.exports;
-        let mut method = || host.with(|host| host.value(HTTP_METHOD)).flatten();
+        let mut method = || host.with(|host| host.text(HTTP_METHOD)).flatten();
         let came_by_http = exports.http.is_some() && method().is_some_and(|it| !it.is_empty());
         let is_only_http = exports.handler.is_none() && exports.payload_handler.is_none();
         if let Some(entry) = &exports.http

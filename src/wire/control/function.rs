@@ -58,6 +58,8 @@ pub struct FunctionLaunch {
     pub timeout_ms: Option<u64>,
     /// Largest payload and response in bytes.
     pub max_payload: u64,
+    /// Most bytes of metadata beside a request or a response.
+    pub max_head: u32,
     /// Most bytes that each worker keeps for leased segments; 0 = it lends none.
     pub pool_max: u64,
     /// Largest linear memory in bytes; `None` = the module's own maximum.

@@ -40,7 +40,8 @@ pub(crate) fn ask(pid: i32, requests: &[(Method, &str, Vec<u8>)]) -> Vec<Respons
 #[test]
 fn a_component_answers_http_on_its_port_and_calls_by_name() {
     let scene = Scene::new(SHIM, "comp-http");
-    scene.start(secondary(&scene, "web", "http").annotation("cwasi.http", "8080"));
+    let web = secondary(&scene, "web", "http").annotation("cwasi.http", "8080");
+    scene.start(web.annotation("cwasi.http.idle-timeout", "20s"));
     let large = vec![b'x'; BODY];
     let requests = [
         (Method::GET, "/a/b?c=d", Vec::new()),
@@ -50,7 +51,7 @@ fn a_component_answers_http_on_its_port_and_calls_by_name() {
         (Method::GET, "/trap", Vec::new()),
         (Method::DELETE, "/after", Vec::new()),
         (Method::GET, "/head/several", Vec::new()),
-        (Method::GET, "/head/long", Vec::new()),
+        (Method::GET, "/head/longer", Vec::new()),
     ];
     let responses = ask(scene.pid("web"), &requests);
     let text = |index: usize| String::from_utf8_lossy(responses[index].body()).into_owned();
@@ -66,6 +67,7 @@ fn a_component_answers_http_on_its_port_and_calls_by_name() {
     let cookies = responses[6].headers().get_all("set-cookie").iter();
     assert!(cookies.eq(["a=1", "b=2"]), "{:?}", responses[6].headers());
     assert_eq!(responses[6].headers()["x-empty"], "");
+    assert_eq!(responses[6].headers()["keep-alive"], "timeout=20");
     // By name, beside HTTP.
     assert_eq!(call(&scene, "p", "web", "payload"), "POST / payload");
     scene.start(secondary(&scene, "server", "server"));

@@ -12,6 +12,7 @@ use cwasi_vm::reactor::{self, HandlerOutcome};
 use cwasi_wasmtime::{WasmtimeInstance, WasmtimeModule};
 use cwasi_wire::control::Entry;
 use cwasi_wire::egress::Egress;
+use cwasi_wire::envelope::Metadata;
 
 use fixture::{Seen, begin, host, load_with};
 
@@ -40,7 +41,7 @@ fn handle(
 /// Begins a request of the gateway for `path`.
 fn begin_get(host: &mut Host, path: &str) {
     let pairs = [("http.method", "GET"), ("http.path", path), ("http.header.host", "example.org")];
-    let metadata = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    let metadata = pairs.map(|(key, value)| Metadata::of(key, value)).to_vec();
     host.begin(Context { metadata, ..Context::default() });
 }
 
@@ -56,7 +57,7 @@ fn it_gets_requests_and_calls_by_name() {
     let mut made = instance(&module, &mut host);
     begin_get(&mut host, "/a");
     assert_eq!(handle(&mut made, &mut host, b""), Ok("GET /a ".into()));
-    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let pair = |key: &str, value: &str| Metadata::of(key, value);
     let head = [pair("http.status", "201"), pair("http.header.x-by", "wasi 0.3")];
     assert_eq!(host.take_metadata(), head);
 }

@@ -12,6 +12,7 @@ use cwasi_sys::segment::Segment;
 use cwasi_vm::engine::{EngineOptions, Instance as _, InstanceSpec, Module as _};
 use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use cwasi_wire::control::Entry;
+use cwasi_wire::envelope::Metadata;
 
 use cwasi_host_functions::{Context, Host};
 use cwasi_wasmtime::{WasmtimeInstance, WasmtimeModule};
@@ -97,7 +98,7 @@ fn calls_by_name_and_their_errors() {
     assert_eq!(request(&module, &mut host, "!log so it is"), Ok("logged".into()));
     assert_eq!(seen.0.take(), ["WARN so it is"]);
     assert_eq!(request(&module, &mut host, "!set http.status 404"), Ok("set".into()));
-    assert_eq!(host.take_metadata(), [("http.status".to_owned(), "404".to_owned())]);
+    assert_eq!(host.take_metadata(), [Metadata::of("http.status", "404")]);
     let error = request(&module, &mut host, "!set function x").unwrap_err();
     assert!(error.contains("InvalidArgument"), "{error}");
 }
@@ -246,6 +247,52 @@ fn no_thread_is_started() {
     assert!(threads() <= before);
 }
 
+/// What a component answers to a request of an HTTP client, in an instance of its own, and the head that it sets.
+fn ask(
+    module: &WasmtimeModule,
+    host: &mut Host,
+    method: &str,
+    path: &str,
+) -> (Result<Vec<u8>, String>, Vec<Metadata>) {
+    let mut instance = instance(module, host);
+    let metadata = vec![
+        Metadata::of("http.method", method),
+        Metadata::of("http.path", path),
+        Metadata::of("http.header.host", "example.org"),
+        Metadata::of("http.header.x-a", "1"),
+        Metadata::of("http.header.x-a", b"\xe9"),
+        Metadata::of("http.header.x-b", "y".repeat(30_000)),
+    ];
+    host.begin(Context { metadata, ..Context::default() });
+    let body = Payload::Inline(Vec::new());
+    let ended = match reactor::handle(&mut instance, &body, host) {
+        HandlerOutcome::Returned(body) => Ok(body.into_vec().unwrap()),
+        other => Err(format!("{other:?}")),
+    };
+    (ended, host.take_metadata())
+}
+
+#[test]
+fn an_http_handler_sees_every_value_of_a_header_with_its_bytes() {
+    let (seen, module) = (Seen::default(), load("http"));
+    let mut host = host(&seen);
+    let body = ask(&module, &mut host, "GET", "/head/seen").0.unwrap();
+    let expected = [b"GET /head/seen x-a=1\nx-a=\xe9\nx-b=", &[b'y'; 30_000][..], b"\n"].concat();
+    assert!(body == expected, "{:.99}", String::from_utf8_lossy(&body));
+}
+
+#[test]
+fn the_response_to_head_keeps_the_length_that_the_handler_set() {
+    let (seen, module) = (Seen::default(), load("http"));
+    let mut host = host(&seen);
+    let (body, head) = ask(&module, &mut host, "HEAD", "/head/length");
+    let length = Metadata::of("http.header.content-length", "12345");
+    assert_eq!((body, head.contains(&length)), (Ok(Vec::new()), true), "{head:?}");
+    // For any other method it is the length of the body, which is not there.
+    let (body, head) = ask(&module, &mut host, "GET", "/head/length");
+    assert!(body.unwrap_err().contains("broken") && head.is_empty(), "{head:?}");
+}
+
 #[test]
 fn an_http_handler_gets_requests_and_calls_by_name() {
     let (seen, module) = (Seen::default(), load("http"));
@@ -255,26 +302,12 @@ fn an_http_handler_gets_requests_and_calls_by_name() {
     let large = "x".repeat(2 << 20);
     assert_eq!(request(&module, &mut host, &large).unwrap().len(), large.len() + 7);
     let mut get = |path: &str| {
-        let mut instance = instance(&module, &mut host);
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let metadata = vec![
-            pair("http.method", "GET"),
-            pair("http.path", path),
-            pair("http.header.host", "example.org"),
-        ];
-        host.begin(Context { metadata, ..Context::default() });
-        let body = Payload::Inline(Vec::new());
-        let ended = match reactor::handle(&mut instance, &body, &mut host) {
-            HandlerOutcome::Returned(body) => {
-                Ok(String::from_utf8(body.into_vec().unwrap()).unwrap())
-            }
-            other => Err(format!("{other:?}")),
-        };
-        (ended, host.take_metadata())
+        let (ended, head) = ask(&module, &mut host, "GET", path);
+        (ended.map(|body| String::from_utf8(body).unwrap()), head)
     };
     let (body, head) = get("/a");
     assert_eq!(body, Ok("GET /a ".into()));
-    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let pair = |key: &str, value: &str| Metadata::of(key, value);
     assert_eq!(head, [pair("http.status", "201"), pair("http.header.x-length", "7")]);
     let (body, head) = get("/head/several");
     assert_eq!(body, Ok("GET /head/several ".into()));
@@ -287,15 +320,15 @@ fn an_http_handler_gets_requests_and_calls_by_name() {
         pair("http.header.location", "/é"),
     ];
     assert_eq!(head, expected);
-    for (case, named) in [
-        ("bytes", "`x-bytes`"),
-        ("long", "`content-security-policy`"),
-        ("many", "`x-25"),
-        ("early", "status 103"),
-    ] {
+    for (case, named) in
+        [("longer", "`content-security-policy`"), ("many", "`x-25"), ("early", "status 103")]
+    {
         let ended = get(&format!("/head/{case}")).0.unwrap_err();
         assert!(ended.contains("Trapped") && ended.contains(named), "{case}: {ended}");
     }
+    let long = get("/head/long").1;
+    assert_eq!(long[2], pair("http.header.content-security-policy", &"x".repeat(60_000)));
+    assert_eq!(get("/head/bytes").1[2], Metadata::of("http.header.x-bytes", b"\xff"));
     assert!(get("/none").0.unwrap_err().contains("returned without a response"));
     assert!(get("/trap").0.unwrap_err().contains("unreachable"));
 }

@@ -333,7 +333,7 @@ fn stored(
         if length > limit {
             return Err(CallError::too_large("answer for a callback", length, limit));
         }
-        let (status, headers) = head_of(&answer.metadata);
+        let (status, headers) = head_of(&answer.metadata, false);
         let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let kind = kind.unwrap_or("application/octet-stream").to_owned();
         let body = answer.payload.into_vec();

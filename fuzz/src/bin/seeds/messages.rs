@@ -121,6 +121,7 @@ pub fn control(corpus: &Corpus) -> Outcomes<()> {
         instance: "i".into(),
         reason: "r".into(),
         max_payload: 7,
+        max_head: 0,
         instances: 2,
         nearest: true,
         lends: false,
@@ -211,6 +212,7 @@ pub fn network(corpus: &Corpus) -> Outcomes<()> {
         instance: "i".into(),
         allow: vec!["a".into(), "m/*".into()],
         max_payload: 7,
+        max_head: 0,
         http: true,
         link: Some(Box::new(Link {
             address: "edge:9470".into(),

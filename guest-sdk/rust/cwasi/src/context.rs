@@ -50,8 +50,13 @@ pub fn context() -> Context {
     }
 }
 
-/// A context value; empty for a key that this host does not know.
+/// A context value as text; empty for a key that this host does not know.
 pub(crate) fn value(key: &str) -> String {
+    String::from_utf8_lossy(&value_bytes(key).unwrap_or_default()).into_owned()
+}
+
+/// A context value; `None` for a key that this host does not know.
+pub(crate) fn value_bytes(key: &str) -> Option<Vec<u8>> {
     let mut buffer = vec![0; VALUE_ROOM];
     let (mut errno, mut len) = imports::context_get(key, &mut buffer);
     if errno == ErrorKind::BufferTooSmall {
@@ -59,8 +64,8 @@ pub(crate) fn value(key: &str) -> String {
         (errno, len) = imports::context_get(key, &mut buffer);
     }
     if errno != ErrorKind::Ok {
-        return String::new();
+        return None;
     }
     buffer.truncate(len);
-    String::from_utf8_lossy(&buffer).into_owned()
+    Some(buffer)
 }

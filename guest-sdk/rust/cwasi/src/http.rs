@@ -17,7 +17,7 @@
 use cwasi_abi::context_key as key;
 
 use crate::ErrorKind;
-use crate::context::value;
+use crate::context::{value, value_bytes};
 use crate::imports;
 
 /// The method, such as `GET`; empty if the call did not come by HTTP.
@@ -38,10 +38,38 @@ pub fn query() -> String {
     value(key::HTTP_QUERY)
 }
 
-/// The value of a header; empty if the request has none of this name. Several values are joined by `, `.
+/// The value of a header; empty if the request has none of this name. Several values are joined by `, `, and bytes that
+/// are no UTF-8 become U+FFFD; [`headers`] has them as they came.
 #[must_use]
 pub fn header(name: &str) -> String {
     value(&format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase()))
+}
+
+/// The request's headers in their order: lower-case names, and values as the client sent them, which need not be UTF-8.
+/// A header with several values comes several times. A runtime of the version before joins the values.
+#[must_use]
+pub fn headers() -> Vec<(String, Vec<u8>)> {
+    match value_bytes(key::HTTP_FIELDS) {
+        Some(lines) => fields(&lines),
+        None => header_names().into_iter().map(one).collect(),
+    }
+}
+
+/// A header with all of its values.
+fn one(name: String) -> (String, Vec<u8>) {
+    let value = value_bytes(&[key::HTTP_HEADER, &name].concat()).unwrap_or_default();
+    (name, value)
+}
+
+/// Lines of `name: value`, without carriage returns and line feeds in values.
+fn fields(lines: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let pair = |line: &[u8]| {
+        let end = line.windows(2).position(|bytes| bytes == b": ").unwrap_or(line.len());
+        let value = line.get(end + 2..).unwrap_or_default().to_vec();
+        (String::from_utf8_lossy(&line[..end]).into_owned(), value)
+    };
+    lines.map(pair).collect()
 }
 
 /// The names of the request's headers, lower-case.
@@ -55,16 +83,18 @@ pub fn header_names() -> Vec<String> {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for another number.
 pub fn set_status(status: u16) -> Result<(), ErrorKind> {
-    set(key::HTTP_STATUS, &status.to_string())
+    set(key::HTTP_STATUS, status.to_string().as_bytes())
 }
 
-/// Sets a header of the response; an empty value removes it. Callers that did not come by HTTP ignore it.
+/// Sets a header of the response; an empty value removes it. The value is text or bytes. Callers that did not come by
+/// HTTP ignore it.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] for a name or value that HTTP does not allow, and for headers that belong to the
-/// connection or the framing; [`ErrorKind::PayloadTooLarge`] for too many or too long ones.
-pub fn set_header(name: &str, value: &str) -> Result<(), ErrorKind> {
-    set(&format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase()), value)
+/// connection or the framing, but for `content-length` in the response to `HEAD`; [`ErrorKind::PayloadTooLarge`] for
+/// too many or too long ones.
+pub fn set_header(name: &str, value: impl AsRef<[u8]>) -> Result<(), ErrorKind> {
+    set(&format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase()), value.as_ref())
 }
 
 /// Adds a header to the response, beside others of the same name, as `set-cookie` and `link` need it. The value may be
@@ -72,12 +102,12 @@ pub fn set_header(name: &str, value: &str) -> Result<(), ErrorKind> {
 ///
 /// # Errors
 /// As [`set_header`].
-pub fn add_header(name: &str, value: &str) -> Result<(), ErrorKind> {
+pub fn add_header(name: &str, value: impl AsRef<[u8]>) -> Result<(), ErrorKind> {
     let key = format!("{}{}", key::HTTP_HEADER, name.to_ascii_lowercase());
-    ended(imports::context_add(&key, value))
+    ended(imports::context_add(&key, value.as_ref()))
 }
 
-fn set(key: &str, value: &str) -> Result<(), ErrorKind> {
+fn set(key: &str, value: &[u8]) -> Result<(), ErrorKind> {
     ended(imports::context_set(key, value))
 }
 
@@ -97,5 +127,13 @@ mod tests {
         assert_eq!((method(), header("Accept"), header_names()), Default::default());
         assert_eq!(set_status(200), Err(ErrorKind::NotAvailable));
         assert_eq!(add_header("link", "</a>"), Err(ErrorKind::NotAvailable));
+        assert!(headers().is_empty());
+    }
+
+    #[test]
+    fn headers_keep_order_repetitions_and_bytes() {
+        let seen = fields(b"accept: a\nx: \naccept: \xe9: b\n");
+        let expected: [(&str, &[u8]); 3] = [("accept", b"a"), ("x", b""), ("accept", b"\xe9: b")];
+        assert_eq!(seen, expected.map(|(name, value)| (name.to_owned(), value.to_vec())));
     }
 }

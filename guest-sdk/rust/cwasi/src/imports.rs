@@ -233,14 +233,14 @@ pub(crate) fn context_get(key: &str, buffer: &mut [u8]) -> (Errno, usize) {
 }
 
 /// Sets a context value.
-pub(crate) fn context_set(key: &str, value: &str) -> Errno {
+pub(crate) fn context_set(key: &str, value: &[u8]) -> Errno {
     // SAFETY:
     // - all pointers and lengths describe live values.
     errno(unsafe { host::context_set(key.as_ptr(), key.len(), value.as_ptr(), value.len()) })
 }
 
 /// Adds a context value beside others of its key.
-pub(crate) fn context_add(key: &str, value: &str) -> Errno {
+pub(crate) fn context_add(key: &str, value: &[u8]) -> Errno {
     // SAFETY:
     // - all pointers and lengths describe live values.
     errno(unsafe { host::context_add(key.as_ptr(), key.len(), value.as_ptr(), value.len()) })

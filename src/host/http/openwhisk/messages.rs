@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::json::{JsonError, check_object, members};
 use crate::caller::CALL_TIMEOUT;
-use crate::http::HEAD_MAX;
 use cwasi_abi::context_key;
 use cwasi_coordinator::delivered::{Delivery, DeliveryError, module_of};
 use cwasi_wire::envelope::Metadata;
@@ -24,6 +23,8 @@ const PROPERTY_MAX: usize = 64;
 /// Variables that OpenWhisk sends with the first activation only. Each has its own in its context.
 const OF_ONE_ACTIVATION: [&str; 4] =
     ["__OW_ACTIVATION_ID", "__OW_API_KEY", "__OW_DEADLINE", "__OW_TRANSACTION_ID"];
+/// Longest properties of an activation in bytes, as they travel to the action.
+const CONTEXT_MAX: usize = 7 << 10;
 /// The entry that an action has without a name.
 const MAIN: &str = "main";
 
@@ -38,7 +39,7 @@ pub enum MessageError {
     Base64(#[from] base64::DecodeError),
     #[error("Initialization has failed due to: {0}")]
     Code(#[from] DeliveryError),
-    #[error("the properties of the activation need {bytes} bytes, {HEAD_MAX} is the most")]
+    #[error("the properties of the activation need {bytes} bytes, {CONTEXT_MAX} is the most")]
     Context { bytes: usize },
     #[error("the deadline of the activation has passed")]
     Deadline,
@@ -139,7 +140,7 @@ pub fn activation(body: &[u8]) -> Result<Activation, MessageError> {
         }
     }
     let bytes = activation.context.iter().map(|pair| pair.key.len() + pair.value.len()).sum();
-    if bytes > HEAD_MAX { Err(MessageError::Context { bytes }) } else { Ok(activation) }
+    if bytes > CONTEXT_MAX { Err(MessageError::Context { bytes }) } else { Ok(activation) }
 }
 
 fn is_property(name: &str) -> bool {
@@ -241,16 +242,16 @@ mod tests {
         let Activation { value, context, deadline_ms } = activation(body.as_bytes()).unwrap();
         assert_eq!((value.as_slice(), deadline_ms), (&br#"{"n": 1.0}"#[..], Some(123)));
         let context: Vec<_> =
-            context.iter().map(|pair| (pair.key.as_str(), pair.value.as_str())).collect();
-        let expected = [
-            ("openwhisk.namespace", "zzz"),
-            ("openwhisk.deadline", "123"),
-            ("openwhisk.version", "2"),
+            context.iter().map(|pair| (pair.key.as_str(), pair.value.as_slice())).collect();
+        let expected: [(&str, &[u8]); 3] = [
+            ("openwhisk.namespace", b"zzz"),
+            ("openwhisk.deadline", b"123"),
+            ("openwhisk.version", b"2"),
         ];
         assert_eq!(context, expected);
         assert_eq!(activation(br#"{"value":null}"#).unwrap().value, b"{}");
         assert!(activation(br#"{"value":[1]}"#).is_err());
-        let long = format!(r#"{{"api_key":"{}"}}"#, "x".repeat(HEAD_MAX));
+        let long = format!(r#"{{"api_key":"{}"}}"#, "x".repeat(CONTEXT_MAX));
         assert!(matches!(activation(long.as_bytes()), Err(MessageError::Context { .. })));
     }
 

@@ -138,6 +138,7 @@ impl Inner {
             instance: record.instance,
             allow: record.allow,
             max_payload: record.max_payload,
+            max_head: record.max_head,
             http: record.http,
             link: Some(Box::new(link)),
         }

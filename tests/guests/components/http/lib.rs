@@ -23,6 +23,9 @@ impl Guest for Http {
             _ => "another",
         };
         let mut said = format!("{method} {path} ").into_bytes();
+        if path == "/head/seen" {
+            said.extend(seen(&request));
+        }
         match &*path {
             "/none" => return,
             "/trap" => std::process::abort(),
@@ -44,6 +47,11 @@ impl Guest for Http {
         let _valid = response.set_status_code(if case == "early" { 103 } else { 201 });
         let Ok(body) = response.body() else { return };
         ResponseOutparam::set(out, Ok(response));
+        if case == "length" {
+            // The announced body is that of GET.
+            let _shorter = OutgoingBody::finish(body, None);
+            return;
+        }
         let Ok(stream) = body.write() else { return };
         for part in said.chunks(WRITE_MAX) {
             if stream.blocking_write_and_flush(part).is_err() {
@@ -69,10 +77,19 @@ fn head(fields: &Fields, case: &str) {
             add("keep-alive", b"1");
         }
         "bytes" => add("x-bytes", b"\xff"),
-        "long" => add("content-security-policy", &[b'x'; 8000]),
+        "long" => add("content-security-policy", &[b'x'; 60_000]),
+        "longer" => add("content-security-policy", &[b'x'; 70_000]),
+        "length" => add("content-length", b"12345"),
         "many" => (0..300).for_each(|number| add(&format!("x-{number}"), b"y")),
         _ => {}
     }
+}
+
+/// The request's headers that begin with `x-`, a line each.
+fn seen(request: &IncomingRequest) -> Vec<u8> {
+    let fields = request.headers().entries().into_iter();
+    let seen = fields.filter(|(name, _)| name.starts_with("x-"));
+    seen.flat_map(|(name, value)| [name.as_bytes(), b"=", &value, b"\n"].concat()).collect()
 }
 
 fn read(body: IncomingBody) -> Vec<u8> {

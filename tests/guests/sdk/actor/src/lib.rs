@@ -26,6 +26,7 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
         }
         "context" => Ok(context().into_bytes()),
         "http" => http(&payload).map_err(|errno| errno.to_string()),
+        "head" => head(&payload).map_err(|errno| errno.to_string()),
         other => Err(format!("actor knows no {other:?}")),
     }
 }
@@ -37,6 +38,19 @@ fn http(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
     set_header("X-Length", &payload.len().to_string())?;
     let seen = [method(), path(), query(), header("X-Test"), header("Authorization")];
     Ok(seen.join("|").into_bytes())
+}
+
+/// The request's headers that begin with `x-`, a line each. Its answer has a header of as many bytes as the payload
+/// says, and the response to `HEAD` has that length.
+fn head(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
+    use cwasi::http::{headers, method, set_header};
+    let length = String::from_utf8_lossy(payload).parse().unwrap_or_default();
+    set_header("x-long", vec![b'\xe9'; length])?;
+    if method() == "HEAD" {
+        set_header("content-length", "12345")?;
+    }
+    let seen = headers().into_iter().filter(|(name, _)| name.starts_with("x-"));
+    Ok(seen.flat_map(|(name, value)| [name.as_bytes(), b"=", &value, b"\n"].concat()).collect())
 }
 
 /// Length and FNV-1a of the bytes, as the caller computes them too.
