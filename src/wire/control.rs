@@ -93,6 +93,8 @@ pub const COPIES_DIR: &str = ".specs";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpec {
+    /// The container's id in containerd.
+    pub id: String,
     pub bundle: PathBuf,
     /// systemd makes the container's cgroup, as a scope.
     pub systemd_cgroup: bool,

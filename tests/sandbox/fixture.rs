@@ -173,6 +173,7 @@ impl Fixture {
         let mut descriptors = vec![stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
         descriptors.extend_from_slice(more);
         let verb = Verb::Create(Box::new(CreateSpec {
+            id: format!("{id}-in-containerd"),
             bundle,
             systemd_cgroup: false,
             sandbox: SandboxKind::Container,

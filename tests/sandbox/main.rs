@@ -20,6 +20,7 @@ mod primary;
 mod requests;
 mod secondary;
 mod sockets;
+mod specification;
 mod states;
 mod system_calls;
 mod taken_over;

@@ -4,7 +4,7 @@
 //! container and leaves sockets beside them, so it gets a copy of the container's state in a directory of this
 //! builder's own. What it does other than runc is done here:
 //!
-//! - A process without capabilities, rlimits, AppArmor profile or OOM score of its own has the container's.
+//! - A process without capabilities, rlimits, AppArmor profile, SELinux label or OOM score of its own has the container's.
 //! - libcontainer forgets the container's seccomp profile. [`TenantExecutor`] installs it, before it gives up the
 //!   capabilities that this takes.
 
@@ -26,7 +26,7 @@ use cwasi_wire::control::{ExecSpec, VerbRequest};
 use super::console::Console;
 use super::executor::TenantExecutor;
 use super::spec::{complete, copy_of};
-use super::{BuilderError, Made};
+use super::{BuilderError, Made, lsm};
 
 /// Streams of the process.
 const DESCRIPTORS: usize = 3;
@@ -97,6 +97,7 @@ fn read(request: &VerbRequest, spec: &ExecSpec) -> Result<(Spec, Process), Build
         Some(init) => with_defaults(process, init),
         None => process,
     };
+    lsm::check_label(lsm::PROCESS_LABEL, process.selinux_label().as_deref())?;
     Ok((container, complete(process)))
 }
 
@@ -110,6 +111,9 @@ fn with_defaults(mut process: Process, init: &Process) -> Process {
     }
     if process.apparmor_profile().as_ref().is_none_or(String::is_empty) {
         process.set_apparmor_profile(init.apparmor_profile().clone());
+    }
+    if process.selinux_label().as_ref().is_none_or(String::is_empty) {
+        process.set_selinux_label(init.selinux_label().clone());
     }
     if process.oom_score_adj().is_none() {
         process.set_oom_score_adj(init.oom_score_adj());

@@ -315,6 +315,7 @@ impl Tasks {
         opened: &Opened,
     ) -> Result<(i32, Option<OwnedFd>), TaskError> {
         let spec = CreateSpec {
+            id: record.id.clone(),
             bundle: record.bundle.clone(),
             systemd_cgroup: self.parts.cgroup_driver == CgroupDriver::Systemd,
             sandbox: self.parts.sandbox,
