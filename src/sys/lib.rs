@@ -17,6 +17,7 @@
 //! - [`owned_path`]: paths that only this user can change.
 //! - [`file_access`]: access to named directories only (Landlock).
 //! - [`mount_flags`]: mounts without programs and libraries, or read-only.
+//! - [`terminal_size`]: the size of a terminal.
 //! - [`device_filter`]: access to devices in a cgroup v2 (eBPF).
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -48,5 +49,6 @@ pub mod segment;
 pub mod seqpacket;
 pub mod shared;
 pub mod swap;
+pub mod terminal_size;
 pub mod wakeup;
 pub mod watch;

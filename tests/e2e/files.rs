@@ -112,7 +112,7 @@ fn a_function_has_the_devices_that_only_read_and_write() {
     assert_eq!(reads(&scene, "/dev/null", |run| run), "");
     let _written = probe(&scene, &["write", "/dev/null", "x"], |run| run).success();
     let full = probe(&scene, &["write", "/dev/full", "x"], |run| run);
-    assert!(full.code != 0 && full.stderr.contains("os error 51"), "{}", full.stderr);
+    assert!(full.code != 0 && full.stderr.contains("StorageFull"), "{}", full.stderr);
     let new = probe(&scene, &["write", "/dev/new", "x"], |run| run);
     assert_ne!(new.code, 0, "nothing is made there");
     let out = probe(&scene, &["write", "/dev/stdout", "to-out"], |run| run).success();

@@ -87,7 +87,8 @@ pub fn create<E: Engine>(
     let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
     let pid = pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })?;
     let restricted = restrict(&container, pid, &prepared, is_function);
-    match restricted.and_then(|()| console.map(Console::master).transpose()) {
+    let master = |console: Console| console.master(prepared.process());
+    match restricted.and_then(|()| console.map(master).transpose()) {
         Ok(terminal) => Ok(Made { pid, terminal }),
         Err(error) => {
             // Its workload must not start without the rules.

@@ -44,6 +44,7 @@ pub fn exec(
     let failed = |source| not_executed(&request.container, source);
     let (container, process) = read(request, spec)?;
     let has_terminal = process.terminal() == Some(true);
+    let asked = process.clone();
     let (executor, process) = TenantExecutor::new(&container, process);
     let copy = Copy::new(request, container, &process)?;
     let builder = ContainerBuilder::new(request.container.clone(), SyscallType::default())
@@ -64,7 +65,7 @@ pub fn exec(
         .map_err(failed)?;
     // libcontainer's nix is an older one with a type of its own.
     let pid = Pid::from_raw(pid.as_raw());
-    match console.map(Console::master).transpose() {
+    match console.map(|console| console.master(Some(&asked))).transpose() {
         Ok(terminal) => Ok(Made { pid, terminal }),
         Err(error) => {
             // It would have no peer.

@@ -125,6 +125,9 @@ pub enum BuilderError {
          {{\"type\": \"mount\"}} to linux.namespaces, without a path of the host's namespace"
     )]
     HostMounts,
+    /// A field that would be ignored.
+    #[error("{field} cannot be honoured: {why}")]
+    Unsupported { field: &'static str, why: &'static str },
     /// A label without SELinux.
     #[error(
         "{field} is {label:?}, and SELinux is disabled or not supported on this node: leave the label out, or enable SELinux"

@@ -1,10 +1,12 @@
 //! What the builder refuses in a specification, before anything of the container is made. Runs in the builder.
 
+use std::collections::HashMap;
 use std::fs::metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use libcontainer::oci_spec::runtime::{LinuxNamespaceType, Spec};
+use libcgroups::common::{CgroupSetup, get_cgroup_setup};
+use libcontainer::oci_spec::runtime::{LinuxNamespaceType, LinuxResources, Spec};
 
 use super::{BuilderError, lsm};
 
@@ -30,11 +32,62 @@ pub fn check(spec: &Spec) -> Result<(), BuilderError> {
         }
         Some(_) => {}
     }
+    if let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) {
+        check_resources(resources)?;
+    }
     let label = linux.and_then(|linux| linux.mount_label().as_deref());
     lsm::check_label("linux.mountLabel", label)?;
     let process = spec.process().as_ref();
     let label = process.and_then(|process| process.selinux_label().as_deref());
     lsm::check_label(lsm::PROCESS_LABEL, label)
+}
+
+/// Refuses limits that libcgroups would ignore.
+///
+/// # Errors
+/// The first such limit.
+pub fn check_resources(resources: &LinuxResources) -> Result<(), BuilderError> {
+    let is_legacy = matches!(get_cgroup_setup(), Ok(CgroupSetup::Legacy | CgroupSetup::Hybrid));
+    let has =
+        |one: &Option<HashMap<String, String>>| one.as_ref().is_some_and(|all| !all.is_empty());
+    let block = resources.block_io().as_ref();
+    let has_weights = block.is_some_and(|block| {
+        let devices = block.weight_device().as_deref().unwrap_or_default();
+        block.leaf_weight().is_some() || !devices.is_empty()
+    });
+    let memory = resources.memory().as_ref();
+    let checks = memory.is_some_and(|memory| memory.check_before_update() == Some(true));
+    let refused = [
+        (
+            is_legacy && has(resources.unified()),
+            (
+                "linux.resources.unified",
+                "this node has cgroup v1; its limits have fields of their own",
+            ),
+        ),
+        (
+            is_legacy && has_weights,
+            (
+                "linux.resources.blockIO.leafWeight or weightDevice",
+                "kernels with cgroup v1 have none since Linux 5.0; use weight, or the throttling of devices",
+            ),
+        ),
+        (
+            resources.rdma().as_ref().is_some_and(|rdma| !rdma.is_empty()),
+            ("linux.resources.rdma", "limits of RDMA are not supported"),
+        ),
+        (
+            checks,
+            (
+                "linux.resources.memory.checkBeforeUpdate",
+                "the kernel reclaims, and ends processes that exceed a new limit; compare with the usage before the update",
+            ),
+        ),
+    ];
+    match refused.into_iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, (field, why))) => Err(BuilderError::Unsupported { field, why }),
+        None => Ok(()),
+    }
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

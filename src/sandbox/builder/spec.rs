@@ -52,7 +52,7 @@ pub struct PreparedBundle {
     forbids_exec: bool,
     has_devices: bool,
     pids_limit: Option<i64>,
-    has_terminal: bool,
+    process: Option<Process>,
     makes_network: bool,
     devices: Option<DeviceFilter>,
     resources: Option<LinuxResources>,
@@ -90,8 +90,13 @@ impl PreparedBundle {
 
     /// True when its init gets a terminal.
     #[must_use]
-    pub const fn has_terminal(&self) -> bool {
-        self.has_terminal
+    pub fn has_terminal(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.terminal() == Some(true))
+    }
+
+    #[must_use]
+    pub const fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// True when the container gets a new network namespace.
@@ -170,7 +175,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
         forbids_exec: noexec::is_possible(&spec),
         has_devices,
         pids_limit: resources.and_then(|resources| Some(resources.pids().as_ref()?.limit())),
-        has_terminal: has_terminal(&spec),
+        process: spec.process().clone(),
         makes_network: makes_network(&spec),
         resources: if create.systemd_cgroup { limits_aside(&mut spec) } else { None },
     };
@@ -238,10 +243,6 @@ fn check_devices(root: &Path) -> Result<(), BuilderError> {
     if is_link { Err(BuilderError::DeviceLink) } else { Ok(()) }
 }
 
-fn has_terminal(spec: &Spec) -> bool {
-    spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true))
-}
-
 /// Mounts the image's files once more, read-only and without what is mounted in them, and the guest's mounts there.
 /// There are none where `/dev` is no tmpfs: a directory would be made in the image, or on the host. Returns true when
 /// the guest sees devices.
@@ -301,6 +302,10 @@ pub fn complete(mut process: Process) -> Process {
         env.push(format!("HOME={HOME_OF_USER}"));
     }
     process.set_env(Some(env));
+    // Said or not: libcontainer installs the seccomp profile where it is not said.
+    if process.no_new_privileges() == Some(false) {
+        process.set_no_new_privileges(None);
+    }
     let named = process.capabilities().clone().unwrap_or_default();
     let given = |set: &Option<Capabilities>| {
         let set = process.capabilities().as_ref().and(set.as_ref());

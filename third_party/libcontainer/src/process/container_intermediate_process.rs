@@ -346,7 +346,10 @@ fn apply_cgroups<
             resources,
             freezer_state: None,
             oom_score_adj: None,
-            disable_oom_killer: false,
+            disable_oom_killer: resources
+                .memory()
+                .and_then(|memory| memory.disable_oom_killer())
+                .unwrap_or(false),
         };
 
         cmanager.apply(&controller_opt).map_err(|err| {
