@@ -193,6 +193,30 @@ impl Fixture {
         }
     }
 
+    /// Creates a native container with a terminal; returns its init and the terminal's master.
+    pub fn create_with_terminal(&self, id: &str, bundle: PathBuf) -> (Pid, OwnedFd) {
+        let (reply, theirs) = seqpacket::pair().unwrap();
+        let verb = Verb::Create(Box::new(CreateSpec {
+            id: id.to_owned(),
+            bundle,
+            systemd_cgroup: false,
+            sandbox: SandboxKind::Container,
+            workload: Workload::Native,
+        }));
+        let request = VerbRequest { container: id.into(), root: self.root(), verb };
+        let null = File::open("/dev/null").unwrap();
+        let descriptors = [theirs.as_fd(), null.as_fd(), null.as_fd(), null.as_fd()];
+        seqpacket::send(self.control.as_fd(), &[&control::encode(&request)], &descriptors, None)
+            .unwrap();
+        drop(theirs);
+        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let received =
+            seqpacket::receive(reply.as_fd(), &mut buffer, Some(Deadline::after(WAIT))).unwrap();
+        let reply = control::decode(&buffer[..received.len]).unwrap();
+        let VerbReply::Created { pid } = reply else { panic!("{reply:?}") };
+        (Pid::from_raw(pid), received.descriptors.into_iter().next().unwrap())
+    }
+
     /// A container that another zygote's builder made.
     pub fn adopt(&self, id: &str, pid: Pid) -> Container<'_> {
         let nothing = || File::open("/dev/null").unwrap();

@@ -2,6 +2,7 @@
 //! take the shim's place. They need root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod beside_runc;
 mod direct;
 mod fan_in;
 mod fixture;

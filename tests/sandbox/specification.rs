@@ -284,6 +284,24 @@ fn an_error_names_the_field_the_path_and_the_cause() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn a_terminal_has_the_size_that_the_process_asks_for() {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("terminal", &["/bin/sh", "-c", "stty size"], |spec| {
+        spec["process"]["terminal"] = json!(true);
+        spec["process"]["consoleSize"] = json!({ "height": 33, "width": 77 });
+    });
+    let (pid, terminal) = fixture.create_with_terminal("terminal", bundle);
+    let container = fixture.adopt("terminal", pid);
+    container.start();
+    assert_eq!(container.wait(), 0);
+    // The kernel ends reads of a terminal without processes with an error.
+    let mut text = Vec::new();
+    let _ended = std::io::Read::read_to_end(&mut std::fs::File::from(terminal), &mut text);
+    assert_eq!(String::from_utf8(text).unwrap(), "33 77\r\n");
+    container.delete();
+}
+
 /// What an exec in a container ends with.
 fn exec(container: &Container<'_>, process: &Value) -> String {
     let fixture = container.fixture;
@@ -319,6 +337,10 @@ fn an_exec_that_fails_names_the_program_or_the_folder() {
     assert!(folder.contains("/usr"), "{folder}");
     let cwd = exec(&container, &process("/bin/true", "/no/folder"));
     assert!(cwd.contains("process.cwd") && cwd.contains("/no/folder"), "{cwd}");
+    let mut empty = process("", "/");
+    empty["args"] = json!([]);
+    let program = exec(&container, &empty);
+    assert!(program.contains("process.args is empty"), "{program}");
     let mut labelled = process("/bin/true", "/");
     labelled["selinuxLabel"] = json!("a:b:c");
     let label = exec(&container, &labelled);

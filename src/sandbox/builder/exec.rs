@@ -25,8 +25,8 @@ use cwasi_wire::control::{ExecSpec, VerbRequest};
 
 use super::console::Console;
 use super::executor::TenantExecutor;
-use super::spec::{complete, copy_of};
-use super::{BuilderError, Made, lsm};
+use super::spec::{complete, copy_of, find_root};
+use super::{BuilderError, Made, lsm, refused};
 
 /// Streams of the process.
 const DESCRIPTORS: usize = 3;
@@ -89,7 +89,7 @@ fn read(request: &VerbRequest, spec: &ExecSpec) -> Result<(Spec, Process), Build
     let path = spec.bundle.join("config.json");
     let unreadable = |source: OciSpecError| BuilderError::Spec { path: path.clone(), source };
     let mut container = Spec::load(&path).map_err(unreadable)?;
-    container.canonicalize_rootfs(&spec.bundle).map_err(unreadable)?;
+    find_root(&mut container, &spec.bundle)?;
     // Mounted and run when the container was made.
     container.set_mounts(None).set_hooks(None);
     let process: Process = serde_json::from_str(&spec.process)
@@ -98,6 +98,7 @@ fn read(request: &VerbRequest, spec: &ExecSpec) -> Result<(Spec, Process), Build
         Some(init) => with_defaults(process, init),
         None => process,
     };
+    refused::check_args(&process)?;
     lsm::check_label(lsm::PROCESS_LABEL, process.selinux_label().as_deref())?;
     Ok((container, complete(process)))
 }

@@ -71,6 +71,14 @@ pub enum BuilderError {
         #[source]
         source: OciSpecError,
     },
+    /// There is no root file system.
+    #[error("root.path {path} cannot be used", path = path.display())]
+    Root {
+        path: PathBuf,
+        /// What the file system says.
+        #[source]
+        source: OciSpecError,
+    },
     /// A bind mount's source is missing, or not what the mount allows.
     #[error("the source of the mount at {target} cannot be used", target = target.display())]
     MountSource {
@@ -125,6 +133,8 @@ pub enum BuilderError {
          {{\"type\": \"mount\"}} to linux.namespaces, without a path of the host's namespace"
     )]
     HostMounts,
+    #[error("process.args is empty: name the program to run")]
+    NoProgram,
     /// A field that would be ignored.
     #[error("{field} cannot be honoured: {why}")]
     Unsupported { field: &'static str, why: &'static str },

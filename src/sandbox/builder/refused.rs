@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use libcgroups::common::{CgroupSetup, get_cgroup_setup};
-use libcontainer::oci_spec::runtime::{LinuxNamespaceType, LinuxResources, Spec};
+use libcontainer::oci_spec::runtime::{LinuxNamespaceType, LinuxResources, Process, Spec};
 
 use super::{BuilderError, lsm};
 
@@ -38,8 +38,20 @@ pub fn check(spec: &Spec) -> Result<(), BuilderError> {
     let label = linux.and_then(|linux| linux.mount_label().as_deref());
     lsm::check_label("linux.mountLabel", label)?;
     let process = spec.process().as_ref();
+    process.map_or(Ok(()), check_args)?;
     let label = process.and_then(|process| process.selinux_label().as_deref());
     lsm::check_label(lsm::PROCESS_LABEL, label)
+}
+
+/// Refuses a process without a program, on which libcontainer panics.
+///
+/// # Errors
+/// When there is none.
+pub fn check_args(process: &Process) -> Result<(), BuilderError> {
+    match process.args().as_deref() {
+        None | Some([]) => Err(BuilderError::NoProgram),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Refuses limits that libcgroups would ignore.

@@ -144,7 +144,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     let mut spec = Spec::load(&path).map_err(unreadable)?;
     refused::check(&spec)?;
     lsm::drop_empty(&mut spec);
-    spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
+    find_root(&mut spec, bundle)?;
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
     }
@@ -185,6 +185,12 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
         .and_then(|()| spec.save(&copy))
         .map_err(|source| BuilderError::Spec { path: copy, source })?;
     Ok(prepared)
+}
+
+/// Makes the root's path an absolute one, without links.
+pub fn find_root(spec: &mut Spec, bundle: &Path) -> Result<(), BuilderError> {
+    let path = spec.root().as_ref().map(|root| root.path().clone()).unwrap_or_default();
+    spec.canonicalize_rootfs(bundle).map_err(|source| BuilderError::Root { path, source })
 }
 
 /// Names the cgroup that libcontainer would choose by the container's id: the shim expects it by the name of the state's
