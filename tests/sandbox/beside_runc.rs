@@ -355,6 +355,11 @@ fn limits() {
              cpuset/cpuset.mems",
         ),
         (
+            "real-time",
+            |spec| with_cgroup(spec, json!({ "cpu": { "realtimePeriod": 900_000 } })),
+            "cat /sys/fs/cgroup/cpu/cpu.rt_period_us",
+        ),
+        (
             "pids",
             |spec| with_cgroup(spec, json!({ "pids": { "limit": 77 } })),
             "cat /sys/fs/cgroup/pids/pids.max",
@@ -388,6 +393,12 @@ fn limits() {
     ]);
     expect(&[
         (
+            "kernel-tcp",
+            |spec| with_cgroup(spec, json!({ "memory": { "kernelTCP": 16 << 20 } })),
+            "cat /sys/fs/cgroup/memory/memory.kmem.tcp.limit_in_bytes",
+            "16777216",
+        ),
+        (
             "idle",
             |spec| with_cgroup(spec, json!({ "cpu": { "idle": 1 } })),
             "cat /sys/fs/cgroup/cpu/cpu.idle",
@@ -403,6 +414,25 @@ fn limits() {
             "10000",
         ),
     ]);
+}
+
+/// What is for other systems, or for kernels of the past, stops nobody.
+#[test]
+fn other_systems() {
+    compare(&[(
+        "others",
+        |spec| {
+            spec["process"]["commandLine"] = json!("cmd.exe");
+            spec["process"]["user"]["username"] = json!("Administrator");
+            spec["linux"]["resources"]["memory"] = json!({ "useHierarchy": true });
+            spec["solaris"] = json!({ "milestone": "m" });
+            spec["windows"] = json!({ "layerFolders": ["C:\\layer"] });
+            spec["vm"] = json!({ "kernel": { "path": "/kernel" } });
+            spec["zos"] = json!({ "namespaces": [] });
+            spec["freebsd"] = json!({ "jail": { "host": "new" } });
+        },
+        "id -un; echo $0",
+    )]);
 }
 
 /// What runc refuses is refused here, and in words.

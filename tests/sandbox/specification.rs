@@ -3,11 +3,13 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use cwasi_wire::control::{ExecSpec, Verb, VerbReply};
+use cwasi_wire::control::{Entry, ExecSpec, Role, SandboxMessage, Verb, VerbReply};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{Container, Fixture, eventually, read};
+use crate::function::{Function, launch};
+use crate::guests::guests;
 
 /// Refused without anything left; returns what the user reads.
 fn refused(fixture: &Fixture, id: &str, change: impl FnOnce(&mut Value)) -> String {
@@ -302,13 +304,132 @@ fn a_terminal_has_the_size_that_the_process_asks_for() {
     container.delete();
 }
 
+/// Fields of a container of which this machine has nothing.
+#[test]
+fn what_the_node_does_not_have_is_refused() {
+    let fixture = Fixture::new();
+    let text = refused(&fixture, "version", |spec| spec["ociVersion"] = json!("2.0.0"));
+    assert!(text.contains("version"), "{text}");
+    let text = refused(&fixture, "device", |spec| {
+        spec["linux"]["netDevices"] = json!({ "no-such0": {} });
+    });
+    assert!(text.contains("no-such0"), "{text}");
+    assert!(!Path::new("/sys/fs/resctrl/schemata").exists(), "a machine without cache classes");
+    let text = refused(&fixture, "cache", |spec| {
+        spec["linux"]["intelRdt"] = json!({ "closID": "c", "l3CacheSchema": "L3:0=f" });
+    });
+    assert!(text.to_lowercase().contains("resctrl"), "{text}");
+}
+
+/// A limit is in force where the kernel has its controller, and refused elsewhere.
+#[test]
+fn limits_without_a_controller_are_refused() {
+    let fixture = Fixture::new();
+    let page = json!([{ "pageSize": "2MB", "limit": 2 << 20 }]);
+    for (id, resources, controller, file) in [
+        ("huge", json!({ "hugepageLimits": page }), "hugetlb", "hugetlb.2MB.limit_in_bytes"),
+        ("class", json!({ "network": { "classID": 7 } }), "net_cls", "net_cls.classid"),
+    ] {
+        let made = fixture.native_with(id, &["/bin/true"], |spec| {
+            let resources = resources.as_object().unwrap().clone();
+            spec["linux"]["resources"].as_object_mut().unwrap().extend(resources);
+        });
+        let hierarchy = Path::new("/sys/fs/cgroup").join(controller);
+        match made {
+            Ok(_) => {
+                let own = hierarchy.join(fixture.cgroup.trim_start_matches('/')).join(id);
+                assert_ne!(read(&own.join(file)), "0", "{id}");
+            }
+            Err(text) => {
+                assert!(!hierarchy.exists(), "{id}: {text}");
+                assert!(text.contains("is not supported by this system"), "{id}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_functions_process_is_as_specified() {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("process", &["/f.wasm"], |spec| {
+        let caps = json!(["CAP_KILL"]);
+        let process = &mut spec["process"];
+        process["user"] = json!({ "uid": 1000, "gid": 1001, "additionalGids": [5], "umask": 0o27 });
+        process["capabilities"] =
+            json!({ "bounding": caps, "permitted": caps, "effective": caps, "ambient": caps });
+        process["oomScoreAdj"] = json!(321);
+        process["rlimits"] = json!([{ "type": "RLIMIT_CORE", "soft": 0, "hard": 4096 }]);
+        process["ioPriority"] = json!({ "class": "IOPRIO_CLASS_BE", "priority": 6 });
+        process["scheduler"] = json!({ "policy": "SCHED_BATCH", "nice": 5 });
+        process.as_object_mut().unwrap().remove("noNewPrivileges");
+    });
+    let reactor = launch(Role::Secondary, &guests().reactor, Entry::Reactor);
+    let function = Function::create_in(&fixture, "process", bundle, reactor).unwrap();
+    function.container.start();
+    assert_eq!(function.message(), SandboxMessage::Ready);
+    let pid = function.container.pid;
+    let status = read(&PathBuf::from(format!("/proc/{pid}/status")));
+    for line in [
+        "Umask:\t0027",
+        "Uid:\t1000\t1000\t1000\t1000",
+        "Gid:\t1001\t1001\t1001\t1001",
+        "Groups:\t5",
+        "CapBnd:\t0000000000000020",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+    ] {
+        assert!(status.lines().any(|it| it.trim_end() == line), "{line}: {status}");
+    }
+    assert_eq!(read(&PathBuf::from(format!("/proc/{pid}/oom_score_adj"))), "321");
+    let limits = read(&PathBuf::from(format!("/proc/{pid}/limits")));
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert!(core.split_whitespace().any(|word| word == "4096"), "{core}");
+    let asked = |program: &str| {
+        let output = std::process::Command::new(program).arg("-p").arg(pid.to_string()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert!(asked("ionice").contains("best-effort: prio 6"), "{}", asked("ionice"));
+    assert!(asked("chrt").contains("SCHED_BATCH"), "{}", asked("chrt"));
+    function.end();
+}
+
+#[test]
+fn an_exec_has_the_processors_that_it_asks_for() {
+    let fixture = Fixture::new();
+    let container = fixture.native("affinity", &["/bin/sleep", "1000"]);
+    container.start();
+    eventually("sleep runs", || (container.status("Name") == "sleep").then_some(()));
+    let script = "grep Cpus_allowed_list /proc/self/status >/tmp/made; mv /tmp/made /tmp/allowed";
+    let process = json!({
+        "args": ["/bin/sh", "-c", script], "cwd": "/", "user": { "uid": 0, "gid": 0 },
+        "env": ["PATH=/usr/bin:/bin"], "execCPUAffinity": { "initial": "0", "final": "0" }
+    });
+    let bundle = fixture.dir.path().join("bundles/affinity");
+    let verb =
+        Verb::Exec(Box::new(ExecSpec { bundle: bundle.clone(), process: process.to_string() }));
+    let VerbReply::Created { pid } =
+        fixture.send(&container.id, verb, &streams().each_ref().map(std::os::fd::AsFd::as_fd))
+    else {
+        panic!("not executed")
+    };
+    fixture.adopt("executed", nix::unistd::Pid::from_raw(pid)).wait();
+    let allowed = read(&bundle.join("rootfs/tmp/allowed"));
+    assert_eq!(allowed.split_whitespace().last(), Some("0"), "{allowed}");
+    container.signal(Signal::SIGKILL);
+    container.wait();
+}
+
+/// Streams of a process that nobody reads.
+fn streams() -> [std::fs::File; 3] {
+    [(); 3].map(|()| std::fs::File::options().read(true).write(true).open("/dev/null").unwrap())
+}
+
 /// What an exec in a container ends with.
 fn exec(container: &Container<'_>, process: &Value) -> String {
     let fixture = container.fixture;
     let bundle: PathBuf = fixture.dir.path().join("bundles").join(&container.id);
     let verb = Verb::Exec(Box::new(ExecSpec { bundle, process: process.to_string() }));
-    let null = || std::fs::File::options().read(true).write(true).open("/dev/null").unwrap();
-    let streams = [null(), null(), null()];
+    let streams = streams();
     let streams = streams.each_ref().map(std::os::fd::AsFd::as_fd);
     match fixture.send(&container.id, verb, &streams) {
         VerbReply::Failed { message } => message,

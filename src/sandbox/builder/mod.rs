@@ -135,6 +135,8 @@ pub enum BuilderError {
     HostMounts,
     #[error("process.args is empty: name the program to run")]
     NoProgram,
+    #[error("linux.netDevices names {name}, and this host has no such network device")]
+    NoNetworkDevice { name: String },
     /// A field that would be ignored.
     #[error("{field} cannot be honoured: {why}")]
     Unsupported { field: &'static str, why: &'static str },

@@ -13,6 +13,9 @@ use super::{BuilderError, lsm};
 /// The mount namespace of this process, which is the host's here.
 const OWN_MOUNTS: &str = "/proc/self/ns/mnt";
 
+/// The network devices of the host.
+const NETWORK_DEVICES: &str = "/sys/class/net";
+
 /// Refuses what libcontainer cannot build here, or would ignore.
 ///
 /// # Errors
@@ -31,6 +34,11 @@ pub fn check(spec: &Spec) -> Result<(), BuilderError> {
             return Err(BuilderError::HostMounts);
         }
         Some(_) => {}
+    }
+    let devices = linux.and_then(|linux| linux.net_devices().as_ref());
+    let is_missing = |name: &&String| !Path::new(NETWORK_DEVICES).join(name).exists();
+    if let Some(name) = devices.and_then(|devices| devices.keys().find(is_missing)) {
+        return Err(BuilderError::NoNetworkDevice { name: name.clone() });
     }
     if let Some(resources) = linux.and_then(|linux| linux.resources().as_ref()) {
         check_resources(resources)?;
