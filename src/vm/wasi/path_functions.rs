@@ -132,7 +132,8 @@ impl Wasi {
         let descriptor = match open(directory, &path, wanted, flags) {
             Ok(descriptor) => descriptor,
             Err(error) => {
-                let number = stream(directory.fd, &path).ok_or(error)?;
+                let stream = if wanted.follows() { stream(directory.fd, &path) } else { None };
+                let number = stream.ok_or(error)?;
                 Descriptor::Stdio(Stdio { number, flags })
             }
         };
@@ -310,6 +311,12 @@ impl Wanted {
             kernel |= OFlag::O_SYNC;
         }
         Ok(Self { kernel, is_readable, is_writable })
+    }
+
+    /// Whether a link at the end of the path may lead to a stream.
+    fn follows(self) -> bool {
+        !self.kernel.intersects(OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY)
+            && !self.kernel.contains(OFlag::O_CREAT | OFlag::O_EXCL)
     }
 
     /// Permissions of a new file, without the process's mask.
