@@ -115,15 +115,22 @@ fn a_function_has_the_devices_that_only_read_and_write() {
     assert!(full.code != 0 && full.stderr.contains("StorageFull"), "{}", full.stderr);
     let new = probe(&scene, &["write", "/dev/new", "x"], |run| run);
     assert_ne!(new.code, 0, "nothing is made there");
-    let out = probe(&scene, &["write", "/dev/stdout", "to-out"], |run| run).success();
-    assert_eq!((out.text().as_str(), out.guest_stderr().as_str()), ("to-out", ""));
-    let error = probe(&scene, &["write", "/dev/stderr", "to-err"], |run| run).success();
-    assert_eq!((error.text().as_str(), error.guest_stderr().trim_end()), ("", "to-err"));
-    let stdin = |run: Run| run.stdin(b"from stdin".to_vec());
-    assert_eq!(reads(&scene, "/dev/stdin", stdin), "from stdin");
     // With a working directory, absolute paths lead there nevertheless.
     let there = |run: Run| run.flag("--cwd").flag("/app");
     let _written = probe(&scene, &["write", "/dev/null", "x"], there).success();
+}
+
+/// The other engine has a WASI of its own, which follows no such link.
+#[test]
+fn the_functions_streams_are_among_its_devices() {
+    let scene = scene("files-streams");
+    let wasmtime = |run: Run| run.annotation("cwasi.engine", "wasmtime");
+    let out = probe(&scene, &["write", "/dev/stdout", "to-out"], wasmtime).success();
+    assert_eq!((out.text().as_str(), out.guest_stderr().as_str()), ("to-out", ""));
+    let error = probe(&scene, &["write", "/dev/stderr", "to-err"], wasmtime).success();
+    assert_eq!((error.text().as_str(), error.guest_stderr().trim_end()), ("", "to-err"));
+    let stdin = |run: Run| wasmtime(run).stdin(b"from stdin".to_vec());
+    assert_eq!(reads(&scene, "/dev/stdin", stdin), "from stdin");
 }
 
 /// Reads 8 bytes of a device into 8 bytes 0xff; exits with 7 if they are 0, or with 8.
