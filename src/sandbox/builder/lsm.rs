@@ -7,7 +7,7 @@
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use libcontainer::oci_spec::runtime::{Process, Spec};
+use libcontainer::oci_spec::runtime::Spec;
 use pathrs::flags::OpenFlags;
 use pathrs::procfs::{ProcfsBase, ProcfsHandle};
 
@@ -54,7 +54,7 @@ pub fn check_label(field: &'static str, label: Option<&str>) -> Result<(), Build
 /// # Errors
 /// When the policy does not know it.
 pub fn label_exec(spec: &Spec) -> Result<(), LsmError> {
-    let label = spec.process().as_ref().and_then(Process::selinux_label_of);
+    let label = spec.process().as_ref().and_then(|process| named(process.selinux_label()));
     let remedy = "the policy of this node has to have the label";
     label.map_or(Ok(()), |label| set(PROCESS_LABEL, label, ("attr/exec", label), remedy))
 }
@@ -65,12 +65,12 @@ pub fn label_exec(spec: &Spec) -> Result<(), LsmError> {
 /// When the policy does not allow it.
 pub fn enter(spec: &Spec) -> Result<(), LsmError> {
     let Some(process) = spec.process() else { return Ok(()) };
-    if let Some(label) = process.selinux_label_of() {
+    if let Some(label) = named(process.selinux_label()) {
         let remedy = "a function's process takes it without an exec, which the policy has to allow (dyntransition); or leave \
                       the label out";
         set(PROCESS_LABEL, label, ("attr/current", label), remedy)?;
     }
-    if let Some(profile) = process.apparmor_profile_of() {
+    if let Some(profile) = named(process.apparmor_profile()) {
         let remedy = "the profile has to be loaded on this node; or leave it out";
         let order = format!("changeprofile {profile}");
         let field = "process.apparmorProfile";
@@ -98,18 +98,7 @@ fn set(
     written.map_err(|source| LsmError { field, value: value.to_owned(), source, remedy })
 }
 
-/// What a process names; an empty text is nothing.
-trait Named {
-    fn selinux_label_of(&self) -> Option<&str>;
-    fn apparmor_profile_of(&self) -> Option<&str>;
-}
-
-impl Named for Process {
-    fn selinux_label_of(&self) -> Option<&str> {
-        self.selinux_label().as_deref().filter(|label| !label.is_empty())
-    }
-
-    fn apparmor_profile_of(&self) -> Option<&str> {
-        self.apparmor_profile().as_deref().filter(|profile| !profile.is_empty())
-    }
+/// A name, or nothing: runtimes write an empty text for none.
+fn named(text: &Option<String>) -> Option<&str> {
+    text.as_deref().filter(|text| !text.is_empty())
 }
