@@ -13,8 +13,10 @@ use tokio::runtime::Handle;
 use super::blocking::blocking;
 use super::container::Container;
 use super::error::TaskError;
+use super::provision::ProvisionError;
 use super::table::Tasks;
 use crate::document::Outgoing;
+use cwasi_coordinator::bundle::load_spec;
 use cwasi_coordinator::delivered::Delivery;
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::{Plan, Progress};
@@ -40,7 +42,8 @@ impl Tasks {
         blocking(&container.id, move || {
             let progress = ActionProgress(&planned);
             let id = planned.id.clone();
-            let bundle = (planned.bundle.as_path(), planned.record.rootfs.as_path());
+            let spec = load_spec(&planned.bundle).map_err(ProvisionError::from)?;
+            let bundle = (&spec, planned.record.rootfs.as_path());
             let instance = (record.instance.as_str(), record.socket.as_path());
             let planning =
                 tasks.parts.provisioner.plan_delivery(&id, bundle, instance, &delivery, &progress);
