@@ -50,7 +50,6 @@ fn a_function_sees_the_same_files_in_a_container_and_without() {
         ("[ls, /data/inner]", &nested, "below\nother.txt\n"),
         ("[read, /run/c/d]", &nested, "in.txt"),
         ("[ls, /proc]", "", ""),
-        ("[ls, /dev]", "", ""),
         ("[ls, .]", &in_below, ""),
         ("[ls, /data/below]", &in_below, ""),
         ("[read, in.txt]", &format!("workingDir: /data, {}", mounts(", readOnly: true")), "in.txt"),
@@ -67,6 +66,10 @@ fn a_function_sees_the_same_files_in_a_container_and_without() {
         );
         assert_eq!((local.0, local.1.as_str()), (Some(0), expected), "{args} {more}: {}", local.2);
     }
+    // A user cannot make devices.
+    let [containerd, local] = in_both(&stage, &home, &home.probe("[ls, /dev]", ""));
+    let devices = "full\nnull\nrandom\nstderr\nstdin\nstdout\nurandom\nzero\n";
+    assert_eq!((containerd.1.as_str(), local.1.as_str()), (devices, "stderr\nstdin\nstdout\n"));
     for (code, _, said) in in_both(&stage, &home, &home.probe("[write, new, text]", &in_below)) {
         assert_eq!(code, Some(0), "{said}");
     }
