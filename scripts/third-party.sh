@@ -9,8 +9,8 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 action=${1:?usage: third-party.sh check|write}
-# What a copy leaves out: src/v2/devices belongs to a feature that Cargo.toml does not have.
-LEFT_OUT=(src/v2/devices)
+# What copies leave out: the folder of a feature that libcgroups' Cargo.toml does not have, and a file of tests.
+LEFT_OUT=(src/v2/devices src/seccomp/fixture)
 
 # release NAME VERSION FOLDER: the sources of a release, unpacked by Cargo
 release() {

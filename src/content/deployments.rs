@@ -64,7 +64,7 @@ pub(super) fn deployment(container: &str, image: &str, spec: &[u8]) -> Option<De
         container: container.to_owned(),
         image: image.to_owned(),
         path: cwd.join(path).to_string_lossy().into_owned(),
-        function: bundle::function_name(&annotations, path).ok()?,
+        function: bundle::function_name(&annotations, bundle::named_by(path, image)).ok()?,
         pod_namespace: annotations.pod_namespace,
         workflow: annotations.workflow,
         trust: annotations.trust,

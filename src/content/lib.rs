@@ -25,7 +25,7 @@ use oci_spec::image::{Descriptor, ImageManifest};
 
 use self::folder::FolderStore;
 use self::layers::{Compression, LAYER_MAX, LAYERS_MAX, LayerSearch};
-use self::manifest::{Target, started_module, wasm_layer};
+use self::manifest::{Target, by_preference, started_module, wasm_layer};
 use cwasi_coordinator::module::MODULE_MAX;
 use cwasi_coordinator::trust::{Deployment, Image};
 use cwasi_coordinator::{ImageModule, ImageStore};
@@ -87,8 +87,9 @@ impl ImageStore for ContentStore {
             return Ok(None);
         }
         let target = self.target_of(&channel, &image).await?;
-        let manifests = self.manifests(&channel, &image, &target).await?;
-        let Some(layer) = find_layer(&manifests, &image)? else { return Ok(None) };
+        let manifest = self.manifest(&channel, &image, &target).await?;
+        let layer = wasm_layer(&manifest).map_err(|error| format!("image {image} {error}"))?;
+        let Some(layer) = layer else { return Ok(None) };
         let bytes = self.read(&channel, layer.digest().as_ref(), MODULE_MAX).await?;
         Ok(Some(ImageModule { image, bytes }))
     }
@@ -103,18 +104,14 @@ impl ImageStore for ContentStore {
 
     async fn module(&self, image: &Image, path: Option<&str>) -> Result<Vec<u8>, String> {
         let channel = self.connect().await?;
-        let manifests = self.manifests(&channel, &image.name, &image.digest).await?;
-        if let Some(layer) = find_layer(&manifests, &image.name)? {
+        let name = &image.name;
+        let manifest = self.manifest(&channel, name, &image.digest).await?;
+        let layer = wasm_layer(&manifest).map_err(|error| format!("image {name} {error}"))?;
+        if let Some(layer) = layer {
             return self.read(&channel, layer.digest().as_ref(), MODULE_MAX).await;
         }
-        let mut why = "it has no manifest".to_owned();
-        for manifest in &manifests {
-            match self.file(&channel, manifest, path).await {
-                Ok(bytes) => return Ok(bytes),
-                Err(problem) => why = problem,
-            }
-        }
-        Err(format!("image {} cannot be embedded: {why}", image.name))
+        let file = self.file(&channel, &manifest, path).await;
+        file.map_err(|why| format!("image {name} cannot be embedded: {why}"))
     }
 }
 
@@ -184,30 +181,29 @@ impl ContentStore {
         target.map(|target| target.digest).ok_or_else(|| format!("image {image} has no target"))
     }
 
-    /// The image's manifest, or the stored ones of its index.
-    async fn manifests(
+    /// The image's manifest; of an index the one that containerd would start, among the stored ones.
+    async fn manifest(
         &self,
         channel: &Channel,
         image: &str,
         digest: &str,
-    ) -> Result<Vec<ImageManifest>, String> {
+    ) -> Result<ImageManifest, String> {
         let bytes = self.read(channel, digest, MANIFEST_MAX).await?;
         let target = Target::read(&bytes)
             .map_err(|error| format!("manifest of image {image} cannot be read ({error})"))?;
         let index = match target {
-            Target::Manifest(manifest) => return Ok(vec![*manifest]),
+            Target::Manifest(manifest) => return Ok(*manifest),
             Target::Index(index) => index,
         };
-        let mut manifests = Vec::new();
-        for descriptor in index.manifests().iter().take(MANIFESTS_MAX) {
+        for descriptor in by_preference(&index).into_iter().take(MANIFESTS_MAX) {
             // Manifests of other platforms may not be in the store.
             if let Ok(bytes) = self.read(channel, descriptor.digest().as_ref(), MANIFEST_MAX).await
                 && let Ok(manifest) = ImageManifest::from_reader(bytes.as_slice())
             {
-                manifests.push(manifest);
+                return Ok(manifest);
             }
         }
-        Ok(manifests)
+        Err(format!("no manifest of image {image} is in containerd: pull or import it again"))
     }
 
     async fn read(&self, channel: &Channel, digest: &str, max: u64) -> Result<Vec<u8>, String> {
@@ -225,17 +221,6 @@ impl ContentStore {
         digest::check(digest, &bytes)?;
         Ok(bytes)
     }
-}
-
-/// The layer that is a module, of the first manifest that has one.
-fn find_layer(manifests: &[ImageManifest], image: &str) -> Result<Option<Descriptor>, String> {
-    for manifest in manifests {
-        let layer = wasm_layer(manifest).map_err(|error| format!("image {image} {error}"))?;
-        if layer.is_some() {
-            return Ok(layer);
-        }
-    }
-    Ok(None)
 }
 
 fn packing(layer: &Descriptor) -> Result<Compression, String> {

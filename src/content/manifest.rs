@@ -13,6 +13,9 @@ pub const WASM_MEDIA_TYPES: [&str; 3] = [
     "application/vnd.bytecodealliance.wasm.component.layer.v0+wasm",
 ];
 
+/// This machine's architecture, in OCI's words.
+const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+
 /// What an image's name points to.
 #[derive(Debug)]
 pub enum Target {
@@ -51,6 +54,30 @@ impl Target {
             Some(_) => Self::Index(Box::new(ImageIndex::from_reader(bytes)?)),
             None => Self::Manifest(Box::new(ImageManifest::from_reader(bytes)?)),
         })
+    }
+}
+
+/// The manifests of an index in the order in which containerd would start one: that for this machine, those that name no
+/// platform, WebAssembly's, and then those for other machines. Attestations are none.
+#[must_use]
+pub fn by_preference(index: &ImageIndex) -> Vec<&Descriptor> {
+    let mut manifests: Vec<_> = index
+        .manifests()
+        .iter()
+        .filter_map(|manifest| Some((preference(manifest)?, manifest)))
+        .collect();
+    manifests.sort_by_key(|(preference, _)| *preference);
+    manifests.into_iter().map(|(_, manifest)| manifest).collect()
+}
+
+/// A number that is lower for what comes first; `None` for what cannot be started.
+fn preference(manifest: &Descriptor) -> Option<u8> {
+    let Some(platform) = manifest.platform() else { return Some(1) };
+    match (platform.os().to_string().as_str(), platform.architecture().to_string().as_str()) {
+        ("unknown", _) | (_, "unknown") => None,
+        ("linux", architecture) if architecture == ARCHITECTURE => Some(0),
+        (_, "wasm" | "wasm32") => Some(2),
+        _ => Some(3),
     }
 }
 
@@ -102,6 +129,37 @@ mod tests {
     }
 
     const DIGEST: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+    #[test]
+    fn the_manifest_for_this_machine_comes_first() {
+        let foreign = if ARCHITECTURE == "amd64" { "arm64" } else { "amd64" };
+        let platforms = [
+            Some(("linux", foreign)),
+            Some(("unknown", "unknown")),
+            Some(("wasi", "wasm")),
+            None,
+            Some(("windows", ARCHITECTURE)),
+            Some(("linux", ARCHITECTURE)),
+        ];
+        let manifests: Vec<_> = (platforms.iter().enumerate())
+            .map(|(size, platform)| {
+                let mut manifest = serde_json::json!({
+                    "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": DIGEST, "size": size
+                });
+                if let Some((os, architecture)) = platform {
+                    manifest["platform"] =
+                        serde_json::json!({ "os": os, "architecture": architecture });
+                }
+                manifest
+            })
+            .collect();
+        let index = serde_json::json!({ "schemaVersion": 2, "manifests": manifests });
+        let Ok(Target::Index(index)) = Target::read(index.to_string().as_bytes()) else {
+            panic!("no index");
+        };
+        let order: Vec<_> = by_preference(&index).iter().map(|it| it.size()).collect();
+        assert_eq!(order, [5, 3, 2, 0, 4]);
+    }
 
     #[test]
     fn the_wasm_layer_is_found_among_others() {

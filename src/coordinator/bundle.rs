@@ -12,6 +12,8 @@ use cwasi_wire::egress::{Egress, EgressEntry as Destination, HOSTS_FILE, RESOLVE
 
 /// The kernel's period of a processor quota, in microseconds, where the specification names none.
 const CPU_PERIOD_US: u64 = 100_000;
+const DEVICES: &str = "/dev";
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Reads the OCI configuration of a bundle.
 ///
@@ -55,6 +57,24 @@ pub fn function_name(annotations: &FunctionSpec, command: &str) -> Result<String
         .map_err(|problem| PlanError::Name { name: name.to_owned(), problem })
 }
 
+/// What names a function that has no annotation: its command, or its image where the command is `/`, as in the pods of
+/// SpinKube. Such an image consists of its module.
+#[must_use]
+pub fn named_by<'a>(command: &'a str, image: &'a str) -> &'a str {
+    if !names_nothing(command) {
+        return command;
+    }
+    let name = image.split_once('@').map_or(image, |(name, _digest)| name);
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.split_once(':').map_or(last, |(name, _tag)| name)
+}
+
+/// True for the command `/`, which is no file of any image.
+#[must_use]
+pub(super) fn names_nothing(command: &str) -> bool {
+    command == "/"
+}
+
 /// The container's memory limit in bytes; `None` without one.
 pub fn memory_limit(spec: &Spec) -> Option<u64> {
     let resources = spec.linux().as_ref()?.resources().as_ref()?;
@@ -80,14 +100,21 @@ pub fn egress(spec: &Spec, entries: Vec<Destination>) -> Option<Egress> {
     (!entries.is_empty()).then_some(Egress { entries, trusts_hosts, trusts_resolver })
 }
 
-/// Mounts that the guest may open: the operator's, without the runtime's own (`/proc`, `/dev`, …).
+/// Mounts that the guest may open: the operator's, without the runtime's own (`/proc`, `/dev`, …). In `/dev` these are
+/// files and folders of the host, such as Kubernetes' `/dev/termination-log`, but not the pod's shared memory.
 fn guest_mounts(spec: &Spec) -> impl Iterator<Item = &Mount> {
     let plumbing = |mount: &Mount| {
         let at = mount.destination();
-        ["/proc", "/sys", "/dev"].iter().any(|top| at.starts_with(top))
+        ["/proc", "/sys"].iter().any(|top| at.starts_with(top))
+            || (at.starts_with(DEVICES) && (at == Path::new(SHARED_MEMORY) || !is_bind(mount)))
             || (at == Path::new("/run") && is_tmpfs(mount))
     };
     spec.mounts().as_deref().unwrap_or_default().iter().filter(move |mount| !plumbing(mount))
+}
+
+fn is_bind(mount: &Mount) -> bool {
+    let options = mount.options().as_deref().unwrap_or_default();
+    mount.typ().as_deref() == Some("bind") || options.iter().any(|it| it == "bind" || it == "rbind")
 }
 
 fn is_tmpfs(mount: &Mount) -> bool {
@@ -111,6 +138,33 @@ pub fn files(spec: &Spec) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn guests_see_files_that_are_mounted_among_the_devices() {
+        let mounts = serde_json::json!([
+            { "destination": "/dev", "type": "tmpfs", "source": "tmpfs" },
+            { "destination": "/dev/pts", "type": "devpts", "source": "devpts" },
+            { "destination": "/dev/shm", "type": "bind", "source": "/tmp", "options": ["rbind"] },
+            { "destination": "/dev/termination-log", "source": "/log", "options": ["rbind", "rw"] },
+            { "destination": "/proc/cpuinfo", "type": "bind", "source": "/info" }
+        ]);
+        let spec = serde_json::json!({ "ociVersion": "1.0.2", "mounts": mounts });
+        let spec: Spec = serde_json::from_value(spec).unwrap();
+        assert_eq!(files(&spec).mounts, [Path::new("/dev/termination-log")]);
+        assert!(preopens(&spec).is_empty());
+    }
+
+    #[test]
+    fn the_command_of_spinkube_has_the_images_name() {
+        for (command, image, name) in [
+            ("/", "registry:5000/team/greeter:1", "greeter"),
+            ("/", "ghcr.io/team/greeter@sha256:aa", "greeter"),
+            ("/", "greeter", "greeter"),
+            ("/m.wasm", "registry/greeter:1", "/m.wasm"),
+        ] {
+            assert_eq!(named_by(command, image), name, "{image}");
+        }
+    }
 
     #[test]
     fn names_come_from_mounted_files_only() {

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use oci_spec::runtime::Spec;
 
-use super::bundle::{args, is_pause_container};
+use super::bundle::{args, is_pause_container, named_by, names_nothing};
 use super::error::PlanError;
 use super::images::{ImageModule, ImageStore};
 use super::module::{MAGIC, MODULE_MAX, ModuleError};
@@ -42,14 +42,22 @@ pub(super) async fn find_module(
         let origin = format!("{path} in the root file system");
         return Ok(Some(LocatedModule { bytes, origin, command: path, export }));
     }
-    if !looks_wasm && !is_empty_dir(rootfs) {
+    let names_nothing = names_nothing(&path);
+    if !looks_wasm && !names_nothing && !is_empty_dir(rootfs) {
         return Ok(None);
     }
     match images.wasm_layer(container).await {
         Ok(Some(ImageModule { image, bytes })) => {
             let origin = format!("the Wasm layer of image {image}");
-            Ok(Some(LocatedModule { bytes, origin, command: path, export }))
+            let command = named_by(&path, &image).to_owned();
+            Ok(Some(LocatedModule { bytes, origin, command, export }))
         }
+        Ok(None) if names_nothing => Err(PlanError::NoModule {
+            path,
+            image: "its image has no layer of a WebAssembly media type: write the path of the module, or of the program, as \
+                    the command"
+                .to_owned(),
+        }),
         Ok(None) if looks_wasm => Err(PlanError::NoModule {
             path,
             image: "its image has no layer of a WebAssembly media type".to_owned(),

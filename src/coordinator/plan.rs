@@ -1,4 +1,4 @@
-//! Plans a container: reads its bundle, finds, checks and compiles its module, and says what to provision. Runs in
+//! Plans a container: finds, checks and compiles its module, and says what to provision. Runs in
 //! the shim daemon.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use oci_spec::runtime::Spec;
 
 use super::aot::{AotCache, CompileChild, EntryInUse};
-use super::bundle::{self, function_name, function_spec, load_spec};
+use super::bundle::{self, function_name, function_spec};
 use super::compiled::{LaunchCode, compile};
 use super::component;
 use super::delivered::{self, Delivery};
@@ -37,7 +37,8 @@ use entry::{doubt, entry};
 /// A container's facts before it is planned.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanRequest<'a> {
-    pub bundle: &'a Path,
+    /// Of its bundle.
+    pub spec: &'a Spec,
     /// Its mounted root file system.
     pub rootfs: &'a Path,
     pub namespace: &'a str,
@@ -118,17 +119,17 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         request: &PlanRequest<'_>,
         progress: &impl Progress,
     ) -> Result<Plan, PlanError> {
-        let spec = load_spec(request.bundle)?;
-        let mut annotations = function_spec(&spec)?;
+        let spec = request.spec;
+        let mut annotations = function_spec(spec)?;
         annotations.http.max_head.get_or_insert(self.http.max_head());
         annotations.http.idle_timeout.get_or_insert(self.http.idle_timeout());
-        let found = self.find(request, &spec).await?;
+        let found = self.find(request, spec).await?;
         if found.is_none() && annotations.protocol == Protocol::Http {
-            return native(&spec, &annotations);
+            return native(spec, &annotations);
         }
-        mount_points::check(&spec, request.rootfs)?;
+        mount_points::check(spec, request.rootfs)?;
         let Some(mut found) = found else {
-            return self.awaited(request, &spec, annotations);
+            return self.awaited(request, spec, annotations);
         };
         let module = module_to_run(&mut found, annotations.is_library)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
@@ -184,7 +185,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         self.begin_traces(&mut annotations);
         let shares_role = annotations.shares_role.take().filter(|_| record.is_some());
         let launch =
-            launch(request, &spec, (annotations, workers), identity, entry, compiled.into());
+            launch(request, spec, (annotations, workers), identity, entry, compiled.into());
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
     }

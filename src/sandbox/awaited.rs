@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use crate::cause_chain::cause_chain;
+use crate::document::{self, DocumentError};
 use crate::exit_codes;
 use crate::inherited::Sandbox;
 use crate::init::signals::Signals;
@@ -24,7 +25,7 @@ use crate::memory_ceiling;
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket::{self, SocketError};
 use cwasi_vm::{Module, VmError};
-use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, ControlCodecError, FunctionLaunch};
+use cwasi_wire::control::{CONTROL_MESSAGE_MAX, FunctionLaunch};
 
 /// How long init waits for the launch of a shim that has connected.
 const LAUNCH_WAIT: Duration = Duration::from_secs(5);
@@ -64,7 +65,7 @@ enum AwaitedError {
     #[error("the launch of the function cannot be received: {0}")]
     Receive(#[from] SocketError),
     #[error("the launch of the function cannot be read: {0}")]
-    Decode(#[from] ControlCodecError),
+    Decode(#[from] DocumentError),
     #[error("the launch has {files} files of code for {modules} modules")]
     Files { files: usize, modules: usize },
     /// Whoever made the container's `/proc` is not the kernel.
@@ -142,8 +143,9 @@ fn wait<M: Module>(
     let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
     let deadline = Some(Deadline::after(LAUNCH_WAIT));
     let received = seqpacket::receive(shim.as_fd(), &mut buffer, deadline)?;
-    let launch: FunctionLaunch = control::decode(&buffer[..received.len])?;
-    let opened = opened(launch, &received.descriptors)?;
+    let mut files = received.descriptors;
+    let launch: FunctionLaunch = document::read(&buffer[..received.len], &mut files, 0)?;
+    let opened = opened(launch, &files)?;
     let module = load(&opened)?;
     Ok(Arrival::Code(Box::new(opened), module))
 }

@@ -25,6 +25,7 @@ pub mod builder;
 mod cause_chain;
 pub mod device_program;
 pub mod dispatch;
+mod document;
 pub mod exec_filter;
 mod exit_codes;
 mod files;

@@ -15,7 +15,7 @@ use cwasi_sys::seqpacket::{self, Received, SocketError};
 use cwasi_vm::Engine;
 use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, VERSION, VerbReply, VerbRequest};
 
-use super::{builder, exit_codes, stderr};
+use super::{builder, document, exit_codes, stderr};
 
 /// Number under which the shim passes the control socket.
 pub const CONTROL_DESCRIPTOR: RawFd = 3;
@@ -93,8 +93,9 @@ pub fn run<E: Engine>() -> Result<(), ZygoteError> {
 }
 
 /// A request that can be served; everything else is answered or logged here.
-fn accept(message: &[u8], descriptors: Vec<OwnedFd>) -> Option<(VerbRequest, Vec<OwnedFd>)> {
-    match control::decode::<VerbRequest>(message) {
+fn accept(message: &[u8], mut descriptors: Vec<OwnedFd>) -> Option<(VerbRequest, Vec<OwnedFd>)> {
+    // After the reply socket.
+    match document::read::<VerbRequest>(message, &mut descriptors, 1) {
         Ok(request) => Some((request, descriptors)),
         Err(error) => {
             stderr::line(&format!("zygote: {error}"));

@@ -128,7 +128,7 @@ fn features() -> Result<Features, OciSpecError> {
         .cgroup(cgroup.rdma(false).build()?)
         .seccomp(seccomp.build()?)
         .apparmor(ApparmorBuilder::default().enabled(true).build()?)
-        .selinux(SelinuxBuilder::default().enabled(false).build()?)
+        .selinux(SelinuxBuilder::default().enabled(true).build()?)
         .intel_rdt(IntelRdtBuilder::default().enabled(true).build()?)
         .mount_extensions(MountExtensionsBuilder::default().idmap(idmap).build()?);
     let (key, value) = POD_ANNOTATIONS;

@@ -22,6 +22,7 @@ pub mod compile_cgroup;
 pub mod compiler;
 pub mod daemon;
 mod daemon_log;
+mod document;
 pub mod features;
 pub mod launcher;
 pub mod llvm_stub;

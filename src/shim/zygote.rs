@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Mutex, OnceCell, watch};
 
+use super::document::{DocumentError, Outgoing};
 use super::llvm_stub::{self, LLVM_STUB_FD};
 use super::reaper::Reaper;
 use super::spawn::{Program, SpawnError};
@@ -57,15 +58,8 @@ pub enum ZygoteError {
     },
     #[error("the zygote cannot be asked: {0}")]
     Socket(#[from] SocketError),
-    /// A request that no message holds.
-    #[error(
-        "the container's arguments, environment and mounts take {length} bytes, more than {CONTROL_MESSAGE_MAX}: pass what \
-         is large in a file"
-    )]
-    TooLarge {
-        /// Length in bytes.
-        length: usize,
-    },
+    #[error(transparent)]
+    Document(#[from] DocumentError),
     /// Waiting on its socket failed.
     #[error("the zygote's answer cannot be awaited: {0}")]
     Wait(#[source] io::Error),
@@ -206,8 +200,10 @@ impl Zygote {
         request: &VerbRequest,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(VerbReply, Vec<OwnedFd>), ZygoteError> {
-        let bytes = Arc::new(control::encode(request));
-        let mut owned = Vec::with_capacity(descriptors.len());
+        let Outgoing { message, document } = Outgoing::new(control::encode(request))?;
+        let bytes = Arc::new(message);
+        let mut owned = Vec::with_capacity(descriptors.len() + 1);
+        owned.extend(document);
         for descriptor in descriptors {
             owned.push(descriptor.try_clone_to_owned().map_err(ZygoteError::Wait)?);
         }
@@ -275,9 +271,6 @@ async fn send(
     bytes: Arc<Vec<u8>>,
     descriptors: Arc<Vec<OwnedFd>>,
 ) -> Result<OwnedFd, ZygoteError> {
-    if bytes.len() > CONTROL_MESSAGE_MAX {
-        return Err(ZygoteError::TooLarge { length: bytes.len() });
-    }
     let sending = move |deadline| {
         let (ours, theirs) = seqpacket::pair()?;
         let mut all = vec![theirs.as_fd()];

@@ -17,7 +17,8 @@
 //! - [`resolved_path`]: paths that are resolved once, and sources of mounts.
 //! - [`owned_path`]: paths that only this user can change.
 //! - [`file_access`]: access to named directories only (Landlock).
-//! - [`noexec`]: mounts without programs and libraries.
+//! - [`mount_flags`]: mounts without programs and libraries, or read-only.
+//! - [`terminal_size`]: the size of a terminal.
 //! - [`device_filter`]: access to devices in a cgroup v2 (eBPF).
 //! - [`process`]: forking single-threaded processes, descriptor tables, exits.
 //! - [`clock`]: `CLOCK_MONOTONIC`, comparable between processes.
@@ -35,7 +36,7 @@ pub mod file_access;
 pub mod huge;
 pub mod loopback;
 pub mod mapping;
-pub mod noexec;
+pub mod mount_flags;
 pub mod owned_path;
 pub mod page_buffer;
 pub mod pidfd;
@@ -50,5 +51,6 @@ pub mod segment;
 pub mod seqpacket;
 pub mod shared;
 pub mod swap;
+pub mod terminal_size;
 pub mod wakeup;
 pub mod watch;

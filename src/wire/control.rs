@@ -22,8 +22,19 @@ pub use function::{
 /// Version of this build. Control messages have none of their own, so shim and sandbox must have the same one: it is the
 /// zygote's greeting.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Longest control message in bytes (an OCI process with a large environment fits).
+/// Longest control message in bytes.
 pub const CONTROL_MESSAGE_MAX: usize = 160 * 1024;
+/// Longest request in bytes. A program's arguments and environment may have 2 MiB, and JSON has up to six bytes for one.
+pub const DOCUMENT_MAX: usize = 16 << 20;
+
+/// In the place of a [`VerbRequest`] or a [`FunctionLaunch`] that is longer than a message: it is in a sealed memfd, the
+/// first descriptor of a launch, and the one after the reply socket of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attached {
+    /// Length in bytes.
+    pub document: u64,
+}
 
 /// shim → zygote: one operation on one container, in a builder process.
 ///
@@ -93,6 +104,8 @@ pub const COPIES_DIR: &str = ".specs";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSpec {
+    /// The container's id in containerd.
+    pub id: String,
     pub bundle: PathBuf,
     /// systemd makes the container's cgroup, as a scope.
     pub systemd_cgroup: bool,

@@ -75,6 +75,15 @@ fn exec_has_its_own_streams_and_exit_code() {
 
 /// Real-time signals have no name in many libraries.
 #[test]
+fn long_arguments_arrive() {
+    let scene = scene("exec-long");
+    sleeper(&scene, "c", &[]);
+    let long = "x".repeat(100_000);
+    let args = ["sh", "-c", "echo ${#0} ${#1} ${#2}", &long, &long, &long];
+    assert_eq!(exec(&scene, "c", &[], &args).success().text(), "100000 100000 100000\n");
+}
+
+#[test]
 fn an_exit_by_any_signal_is_seen() {
     let scene = scene("exec-signals");
     sleeper(&scene, "c", &[]);

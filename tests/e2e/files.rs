@@ -105,6 +105,85 @@ fn nothing_leads_to_proc_and_devices() {
     }
 }
 
+#[test]
+fn a_function_has_the_devices_that_only_read_and_write() {
+    let scene = scene("files-devices-of-guests");
+    let listed = probe(&scene, &["ls", "/dev"], |run| run).success().text();
+    assert_eq!(listed, "full\nnull\nrandom\nstderr\nstdin\nstdout\nurandom\nzero\n");
+    assert_eq!(reads(&scene, "/dev/null", |run| run), "");
+    let _written = probe(&scene, &["write", "/dev/null", "x"], |run| run).success();
+    let full = probe(&scene, &["write", "/dev/full", "x"], |run| run);
+    assert!(full.code != 0 && full.stderr.contains("StorageFull"), "{}", full.stderr);
+    let new = probe(&scene, &["write", "/dev/new", "x"], |run| run);
+    assert_ne!(new.code, 0, "nothing is made there");
+    // With a working directory, absolute paths lead there nevertheless.
+    let there = |run: Run| run.flag("--cwd").flag("/app");
+    let _written = probe(&scene, &["write", "/dev/null", "x"], there).success();
+}
+
+/// The other engine has a WASI of its own, which follows no such link.
+#[test]
+fn the_functions_streams_are_among_its_devices() {
+    let scene = scene("files-streams");
+    let wasmtime = |run: Run| run.annotation("cwasi.engine", "wasmtime");
+    let out = probe(&scene, &["write", "/dev/stdout", "to-out"], wasmtime).success();
+    assert_eq!((out.text().as_str(), out.guest_stderr().as_str()), ("to-out", ""));
+    let error = probe(&scene, &["write", "/dev/stderr", "to-err"], wasmtime).success();
+    assert_eq!((error.text().as_str(), error.guest_stderr().trim_end()), ("", "to-err"));
+    let stdin = |run: Run| wasmtime(run).stdin(b"from stdin".to_vec());
+    assert_eq!(reads(&scene, "/dev/stdin", stdin), "from stdin");
+}
+
+/// Reads 8 bytes of a device into 8 bytes 0xff; exits with 7 if they are 0, or with 8.
+fn reading_guest(device: &str) -> Vec<u8> {
+    let length = device.len();
+    let text = format!(
+        r#"(module
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 100) "{device}")
+  (data (i32.const 200) "\ff\ff\ff\ff\ff\ff\ff\ff")
+  (func (export "_start")
+    (if (call $open (i32.const 3) (i32.const 1) (i32.const 100) (i32.const {length}) (i32.const 0)
+          (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 16))
+      (then (call $exit (i32.const 90))))
+    (i32.store (i32.const 0) (i32.const 200))
+    (i32.store (i32.const 4) (i32.const 8))
+    (if (call $read (i32.load (i32.const 16)) (i32.const 0) (i32.const 1) (i32.const 20))
+      (then (call $exit (i32.const 91))))
+    (if (i32.ne (i32.load (i32.const 20)) (i32.const 8)) (then (call $exit (i32.const 92))))
+    (call $exit (select (i32.const 7) (i32.const 8) (i64.eqz (i64.load (i32.const 200)))))))"#
+    );
+    wat::parse_str(text).expect("the text is a module")
+}
+
+#[test]
+fn zeroes_and_random_bytes_come_from_devices() {
+    let scene = Scene::new(SHIM, "files-random");
+    for (device, code) in [("zero", 7), ("urandom", 8), ("random", 8)] {
+        let guest = reading_guest(&format!("dev/{device}"));
+        let image = scene.import_module(device, &guest);
+        let outcome = scene.run(scene.image(&image, device));
+        assert_eq!(outcome.code, code, "{device}: {}", outcome.stderr);
+    }
+}
+
+/// As the kubelet mounts `/dev/termination-log`.
+#[test]
+fn a_file_that_is_mounted_among_the_devices_can_be_written() {
+    let scene = scene("files-termination");
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    std::fs::write(&log, "").unwrap();
+    let mounted = |run: Run| run.mount(&log, "/dev/termination-log", "rw");
+    let write = ["write", "/dev/termination-log", "the reason"];
+    let _written = probe(&scene, &write, mounted).success();
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "the reason");
+}
+
 /// Links of an image, or of a mounted folder, must not lead device files out of the container.
 #[test]
 fn no_devices_are_made_where_links_lead() {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cwasi_sandbox::exec_filter;
-use cwasi_sys::noexec;
+use cwasi_sys::mount_flags;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::wait::WaitStatus;
@@ -147,7 +147,7 @@ impl Root {
             match barrier {
                 Barrier::None => {}
                 Barrier::Filter => exec_filter::install().unwrap(),
-                Barrier::Mount => assert!(noexec::forbid(Path::new("/")).unwrap()),
+                Barrier::Mount => assert!(mount_flags::forbid_exec(Path::new("/")).unwrap()),
             }
             attempt();
         });

@@ -173,6 +173,7 @@ impl Fixture {
         let mut descriptors = vec![stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
         descriptors.extend_from_slice(more);
         let verb = Verb::Create(Box::new(CreateSpec {
+            id: format!("{id}-in-containerd"),
             bundle,
             systemd_cgroup: false,
             sandbox: SandboxKind::Container,
@@ -190,6 +191,30 @@ impl Fixture {
             VerbReply::Failed { message } => Err(message),
             VerbReply::Done => panic!("create answered with done"),
         }
+    }
+
+    /// Creates a native container with a terminal; returns its init and the terminal's master.
+    pub fn create_with_terminal(&self, id: &str, bundle: PathBuf) -> (Pid, OwnedFd) {
+        let (reply, theirs) = seqpacket::pair().unwrap();
+        let verb = Verb::Create(Box::new(CreateSpec {
+            id: id.to_owned(),
+            bundle,
+            systemd_cgroup: false,
+            sandbox: SandboxKind::Container,
+            workload: Workload::Native,
+        }));
+        let request = VerbRequest { container: id.into(), root: self.root(), verb };
+        let null = File::open("/dev/null").unwrap();
+        let descriptors = [theirs.as_fd(), null.as_fd(), null.as_fd(), null.as_fd()];
+        seqpacket::send(self.control.as_fd(), &[&control::encode(&request)], &descriptors, None)
+            .unwrap();
+        drop(theirs);
+        let mut buffer = vec![0; CONTROL_MESSAGE_MAX];
+        let received =
+            seqpacket::receive(reply.as_fd(), &mut buffer, Some(Deadline::after(WAIT))).unwrap();
+        let reply = control::decode(&buffer[..received.len]).unwrap();
+        let VerbReply::Created { pid } = reply else { panic!("{reply:?}") };
+        (Pid::from_raw(pid), received.descriptors.into_iter().next().unwrap())
     }
 
     /// A container that another zygote's builder made.

@@ -2,6 +2,7 @@
 //! take the shim's place. They need root.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod beside_runc;
 mod direct;
 mod elastic;
 mod fan_in;
@@ -21,6 +22,7 @@ mod primary;
 mod requests;
 mod secondary;
 mod sockets;
+mod specification;
 mod states;
 mod system_calls;
 mod taken_over;

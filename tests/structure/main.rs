@@ -1,6 +1,6 @@
 //! Who uses whom: the crates' table of `docs/architecture.md`, read from the manifests, and no circles between the
 //! files of a crate, read from the source. And who may mount: only paths that were resolved. A circle may hide where the
-//! source is no syntax tree (in a macro); none is made up.
+//! source is no syntax tree (in a macro); none is made up. And the table of the specification's fields.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -9,6 +9,7 @@ mod imports;
 mod methods;
 mod mounts;
 mod source;
+mod specification;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -18,6 +18,7 @@ use oci_spec::image::{
 
 use super::{Containerd, ContainerdError, refused};
 use crate::image::{Blob, Image, LOCAL};
+use cwasi_content::manifest::by_preference;
 
 /// Bytes of one message of content; containerd takes messages of 16 MiB.
 const CHUNK: usize = 1 << 20;
@@ -119,17 +120,8 @@ impl Containerd {
         }
         let index = ImageIndex::from_reader(bytes.as_slice())
             .map_err(|error| unreadable(name, "manifest", &error))?;
-        // Manifests for other machines may be missing here; those for this one and for WebAssembly are wanted.
-        let (mut ours, mut others) = (Vec::new(), Vec::new());
-        for descriptor in index.manifests() {
-            let architecture =
-                descriptor.platform().as_ref().map(|it| it.architecture().to_string());
-            let here = ["wasm", "amd64", "arm64"]
-                .contains(&architecture.as_deref().unwrap_or("wasm"))
-                && architecture.as_deref() != Some(foreign_architecture());
-            if here { ours.push(descriptor) } else { others.push(descriptor) }
-        }
-        for descriptor in ours.into_iter().chain(others) {
+        // Manifests for other machines may be missing here.
+        for descriptor in by_preference(&index) {
             if let Ok(bytes) = self.read(descriptor.digest().as_ref(), DOCUMENT_MAX).await
                 && let Ok(manifest) = ImageManifest::from_reader(bytes.as_slice())
             {
@@ -350,11 +342,6 @@ fn has_module(manifest: &ImageManifest) -> bool {
 
 fn length(blob: &Blob) -> i64 {
     i64::try_from(blob.bytes.len()).unwrap_or(i64::MAX)
-}
-
-/// The other architecture that containers are built for, in OCI's words.
-const fn foreign_architecture() -> &'static str {
-    if cfg!(target_arch = "x86_64") { "arm64" } else { "amd64" }
 }
 
 fn unreadable(name: &str, what: &str, error: &dyn std::fmt::Display) -> ContainerdError {

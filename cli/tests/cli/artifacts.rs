@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
+use cwasi_testbed::image::{Rootfs, Start, write_spin_application, write_wasm_artifact};
+use cwasi_testbed::image_index::join;
 use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::wait_for;
+use oci_spec::image::Arch;
 
 use super::scene::Stage;
 
@@ -56,4 +58,27 @@ fn artifacts_of_components_run_and_become_images_that_every_containerd_runs() {
     }
     let arguments = ["image", "build", "--from-artifact", "localhost/none:1", "--tag", "x"];
     assert!(stage.fails(66, &arguments).contains("localhost/none:1"));
+}
+
+/// As in an image that `docker buildx` makes: the one for this machine counts, wherever it is in the list.
+#[test]
+fn of_an_index_the_image_for_this_machine_is_taken() {
+    let stage = Stage::new("cli-index");
+    let own = Arch::default();
+    let foreign = if own == Arch::Amd64 { Arch::ARM64 } else { Arch::Amd64 };
+    let start = Start { entrypoint: vec!["/m.wasm".into()], ..Start::default() };
+    let archives = [(foreign, "hello-caller"), (own, "greeter")].map(|(architecture, name)| {
+        let out = stage.folder.path().join(format!("{name}.tar"));
+        let mut rootfs = Rootfs::default();
+        rootfs.file(guest(name).as_ref(), "/m.wasm").unwrap();
+        rootfs.write_for(architecture, "localhost/both:1", &start, &out).unwrap();
+        out
+    });
+    import(&stage, |out| join(&archives, "localhost/both:1", out).unwrap());
+    let inspected = |target: &str| stage.ok(&["inspect", "--json", target]);
+    assert_eq!(inspected("localhost/both:1"), inspected(&guest("greeter")));
+    let run = stage.scene.guest("alone", "hello-caller").args(["Grace"]);
+    let run = run.annotation("cwasi.workflow", "w");
+    let run = run.annotation("cwasi.embed", "greeter=localhost/both:1");
+    assert_eq!(stage.scene.run(run).success().text(), "Hello, Grace!\n");
 }

@@ -29,6 +29,16 @@ fn in_both(stage: &Stage, home: &Home, file: &str) -> [(Option<i32>, String, Str
 }
 
 #[test]
+fn devices_are_those_that_the_page_names() {
+    let (stage, home) = (Stage::new("cli-devices"), Home::new());
+    // A user cannot make devices.
+    let [containerd, local] = in_both(&stage, &home, &home.probe("[ls, /dev]", ""));
+    let devices = "full\nnull\nrandom\nstderr\nstdin\nstdout\nurandom\nzero\n";
+    assert_eq!((containerd.1.as_str(), local.1.as_str()), (devices, "stderr\nstdin\nstdout\n"));
+    home.nothing_is_left();
+}
+
+#[test]
 fn unusable_files_are_refused_and_found_by_lint() {
     let (stage, home) = (Stage::new("cli-no-files"), Home::new());
     let data = folder(&home, "one", "in.txt");

@@ -79,6 +79,7 @@ fn functions_open_their_mounts_and_nothing_else() {
     assert_eq!(stdout(&home.ok(&[&home.probe("[read, /a/one.txt]", &one)])), "input");
     home.ok(&[&home.probe("[write, /out/new.txt, text]", &writable)]);
     assert_eq!(fs::read_to_string(data.join("new.txt")).unwrap(), "text");
+    assert_eq!(stdout(&home.ok(&[&home.probe("[write, /dev/stdout, text]", "")])), "text");
     for (arguments, more) in [
         ("[write, /in/other.txt, text]", read_only.as_str()),
         ("[write, /other.txt, text]", &read_only),

@@ -87,7 +87,7 @@ async fn planned_module(
         "process": { "cwd": "/", "args": ["/m.wasm"], "user": { "uid": 0, "gid": 0 } },
         "annotations": annotations,
     });
-    fs::write(dir.path().join("config.json"), spec.to_string()).unwrap();
+    let spec: Spec = serde_json::from_value(spec).unwrap();
     let coordinator = Coordinator {
         cache: AotCache::new(dir.path(), |engine| engine.to_string(), &CompileConfig::default()),
         images: NoImages,
@@ -100,7 +100,7 @@ async fn planned_module(
         sample: TraceStart::UNSAMPLED.sample,
     };
     let request = PlanRequest {
-        bundle: dir.path(),
+        spec: &spec,
         rootfs: &rootfs,
         namespace: "n",
         container: "c",

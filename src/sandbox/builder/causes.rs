@@ -11,6 +11,8 @@ use cwasi_sys::seqpacket::SocketError;
 use crate::exec_filter::ExecFilterError;
 use crate::privileges::PrivilegeError;
 
+use super::lsm::LsmError;
+
 /// Why a mount cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -53,6 +55,7 @@ pub enum CgroupCause {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum LockDownError {
+    Lsm(#[from] LsmError),
     Privileges(#[from] PrivilegeError),
     FileAccess(#[from] FileAccessError),
     ExecFilter(#[from] ExecFilterError),

@@ -9,10 +9,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use libcontainer::oci_spec::runtime::Process;
 use nix::unistd::getpid;
 
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::seqpacket;
+use cwasi_sys::terminal_size::{Size, set_size};
 use cwasi_wire::control::VerbRequest;
 
 use super::BuilderError;
@@ -56,8 +58,8 @@ impl Console {
         self.directory.join(SOCKET)
     }
 
-    /// The master, once the process exists.
-    pub fn master(self) -> Result<OwnedFd, BuilderError> {
+    /// The master, once the process exists, with the size that its process asks for.
+    pub fn master(self, process: Option<&Process>) -> Result<OwnedFd, BuilderError> {
         let id = || self.id.clone();
         // A process that exists has connected: a missing connection is an error, not a wait.
         self.listener.set_nonblocking(true).map_err(|error| failed(id(), "awaiting", error))?;
@@ -67,8 +69,20 @@ impl Console {
         let received = seqpacket::receive(connection.as_fd(), &mut message, Some(Deadline::PASSED))
             .map_err(|error| failed(id(), "receiving", error))?;
         let master = received.descriptors.into_iter().next();
-        master.ok_or_else(|| failed(id(), "receiving", TerminalCause::NoDescriptor))
+        let master =
+            master.ok_or_else(|| failed(id(), "receiving", TerminalCause::NoDescriptor))?;
+        if let Some(size) = process.and_then(size) {
+            set_size(&master, size).map_err(|error| failed(id(), "sizing", error))?;
+        }
+        Ok(master)
     }
+}
+
+/// What a process asks for; one that no terminal has is none.
+fn size(process: &Process) -> Option<Size> {
+    let size = process.console_size()?;
+    let (rows, columns) = (size.height().try_into().ok()?, size.width().try_into().ok()?);
+    Some(Size { columns, rows })
 }
 
 impl Drop for Console {

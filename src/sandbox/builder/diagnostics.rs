@@ -66,11 +66,19 @@ impl Diagnostics {
     /// The first lines: causes are logged before what they caused.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
+        let mut lines = self.all_lines();
+        lines.truncate(LINES_MAX);
+        lines
+    }
+
+    /// Everything that was logged.
+    #[must_use]
+    pub fn all_lines(&self) -> Vec<String> {
         let Some(log) = &self.log else { return Vec::new() };
         let mut bytes = vec![0; LOG_MAX];
         let read = log.0.read_at(&mut bytes, 0).unwrap_or(0);
         let text = String::from_utf8_lossy(&bytes[..read]);
-        text.lines().map(|line| line.trim().to_owned()).take(LINES_MAX).collect()
+        text.lines().map(|line| line.trim().to_owned()).collect()
     }
 }
 

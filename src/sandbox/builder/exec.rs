@@ -4,7 +4,7 @@
 //! container and leaves sockets beside them, so it gets a copy of the container's state in a directory of this
 //! builder's own. What it does other than runc is done here:
 //!
-//! - A process without capabilities, rlimits, AppArmor profile or OOM score of its own has the container's.
+//! - A process without capabilities, rlimits, AppArmor profile, SELinux label or OOM score of its own has the container's.
 //! - libcontainer forgets the container's seccomp profile. [`TenantExecutor`] installs it, before it gives up the
 //!   capabilities that this takes.
 
@@ -25,8 +25,8 @@ use cwasi_wire::control::{ExecSpec, VerbRequest};
 
 use super::console::Console;
 use super::executor::TenantExecutor;
-use super::spec::{complete, copy_of};
-use super::{BuilderError, Made};
+use super::spec::{complete, copy_of, find_root};
+use super::{BuilderError, Made, lsm, refused};
 
 /// Streams of the process.
 const DESCRIPTORS: usize = 3;
@@ -44,6 +44,7 @@ pub fn exec(
     let failed = |source| not_executed(&request.container, source);
     let (container, process) = read(request, spec)?;
     let has_terminal = process.terminal() == Some(true);
+    let asked = process.clone();
     let (executor, process) = TenantExecutor::new(&container, process);
     let copy = Copy::new(request, container, &process)?;
     let builder = ContainerBuilder::new(request.container.clone(), SyscallType::default())
@@ -64,7 +65,7 @@ pub fn exec(
         .map_err(failed)?;
     // libcontainer's nix is an older one with a type of its own.
     let pid = Pid::from_raw(pid.as_raw());
-    match console.map(Console::master).transpose() {
+    match console.map(|console| console.master(Some(&asked))).transpose() {
         Ok(terminal) => Ok(Made { pid, terminal }),
         Err(error) => {
             // It would have no peer.
@@ -88,7 +89,7 @@ fn read(request: &VerbRequest, spec: &ExecSpec) -> Result<(Spec, Process), Build
     let path = spec.bundle.join("config.json");
     let unreadable = |source: OciSpecError| BuilderError::Spec { path: path.clone(), source };
     let mut container = Spec::load(&path).map_err(unreadable)?;
-    container.canonicalize_rootfs(&spec.bundle).map_err(unreadable)?;
+    find_root(&mut container, &spec.bundle)?;
     // Mounted and run when the container was made.
     container.set_mounts(None).set_hooks(None);
     let process: Process = serde_json::from_str(&spec.process)
@@ -97,6 +98,8 @@ fn read(request: &VerbRequest, spec: &ExecSpec) -> Result<(Spec, Process), Build
         Some(init) => with_defaults(process, init),
         None => process,
     };
+    refused::check_args(&process)?;
+    lsm::check_label(lsm::PROCESS_LABEL, process.selinux_label().as_deref())?;
     Ok((container, complete(process)))
 }
 
@@ -110,6 +113,9 @@ fn with_defaults(mut process: Process, init: &Process) -> Process {
     }
     if process.apparmor_profile().as_ref().is_none_or(String::is_empty) {
         process.set_apparmor_profile(init.apparmor_profile().clone());
+    }
+    if process.selinux_label().as_ref().is_none_or(String::is_empty) {
+        process.set_selinux_label(init.selinux_label().clone());
     }
     if process.oom_score_adj().is_none() {
         process.set_oom_score_adj(init.oom_score_adj());

@@ -38,6 +38,7 @@ use cwasi_wire::control::FunctionLaunch;
 
 use super::causes::LockDownError;
 use super::diagnostics::Diagnostics;
+use super::lsm::{self, label_exec};
 use super::spec::HOME_OF_USER;
 
 /// Bytes of `/etc/passwd` that are looked at.
@@ -49,7 +50,7 @@ pub struct NativeExecutor;
 
 impl Executor for NativeExecutor {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
-        prepare_exec()?;
+        prepare_exec(spec)?;
         DefaultExecutor {}.exec(spec)
     }
 
@@ -79,8 +80,9 @@ impl Executor for NativeExecutor {
     }
 }
 
-/// What a program of an image finds: no descriptors beside stdio, no blocked or ignored signals.
-fn prepare_exec() -> Result<(), ExecutorError> {
+/// What a program of an image finds: no descriptors beside stdio, no blocked or ignored signals, and its label.
+fn prepare_exec(spec: &Spec) -> Result<(), ExecutorError> {
+    label_exec(spec).map_err(|error| ExecutorError::Execution(error.into()))?;
     // libcontainer did this, except for what LISTEN_FDS in the shim's environment names.
     close_all_on_exec().map_err(|error| ExecutorError::Execution(error.into()))?;
     reset_signals().map_err(|error| ExecutorError::Execution(error.into()))
@@ -111,7 +113,7 @@ impl TenantExecutor {
 
 impl Executor for TenantExecutor {
     fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
-        prepare_exec()?;
+        prepare_exec(spec)?;
         if let Some(seccomp) = &self.seccomp {
             let listener = initialize_seccomp(seccomp)
                 .map_err(|error| ExecutorError::Execution(error.into()))?;
@@ -232,8 +234,9 @@ pub fn run<M: Module>(function: LoadedFunction<M>, spec: &Spec) -> i32 {
             return exit_codes::START_FAILED;
         }
     };
-    if let Err(error) = privileges::give_up(spec) {
-        return sandbox.start_failed(&cause_chain(&LockDownError::from(error)));
+    let entered = lsm::enter(spec).map_err(LockDownError::from);
+    if let Err(error) = entered.and_then(|()| Ok(privileges::give_up(spec)?)) {
+        return sandbox.start_failed(&cause_chain(&error));
     }
     let awaits_code = sandbox.launch.awaits_code;
     // The filter and Landlock come after it: they would refuse to load it.

@@ -14,10 +14,10 @@ use nix::unistd::Pid;
 
 use cwasi_wire::control::VerbRequest;
 
-use super::BuilderError;
 use super::causes::CgroupCause;
 use super::spec::forget;
 use super::systemd::{Scope, for_systemd};
+use super::{BuilderError, refused};
 
 /// Longest time that killed processes may take to be gone.
 const DYING_MAX: Duration = Duration::from_secs(10);
@@ -64,6 +64,7 @@ pub fn update(request: &VerbRequest, resources: &str) -> Result<(), BuilderError
         .map_err(|source| BuilderError::Resources { id: request.container.clone(), source })?;
     // Device rules are those of the create, as with runc: Kubernetes repeats them with each update.
     resources.set_devices(None);
+    refused::check_resources(&resources)?;
     let failed = failed(request, "updated");
     let container = Container::load(state_dir(request)).map_err(failed)?;
     let path = container.spec().map_err(failed)?.cgroup_path;

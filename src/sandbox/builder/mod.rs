@@ -13,13 +13,16 @@ mod diagnostics;
 mod exec;
 mod executor;
 mod function;
+mod function_devices;
 mod function_mounts;
 mod lifecycle;
+mod lsm;
 mod mount_sources;
 mod noexec;
 mod plain;
 mod process;
 mod propagation;
+mod refused;
 mod root_folders;
 mod spec;
 mod systemd;
@@ -35,7 +38,7 @@ use nix::unistd::{Pid, getpid};
 
 use crate::cause_chain::cause_chain;
 use crate::exec_filter::ExecFilterError;
-use crate::exit_codes;
+use crate::{exit_codes, stderr};
 use cwasi_sys::process::{SingleThreaded, exit_now};
 use cwasi_sys::resolved_path::ResolveError;
 use cwasi_sys::seqpacket;
@@ -47,6 +50,10 @@ use self::causes::{CgroupCause, DevicesCause, MountCause, TerminalCause};
 use self::diagnostics::Diagnostics;
 use self::plain::plain;
 
+/// Processes of a function with one worker: init, the worker, and the one that replaces it.
+const FUNCTION_PIDS: i64 = 3;
+/// How an error of a hook begins that runs when the container has ended.
+const POSTSTOP: &str = "the poststop hook";
 /// Longest reply message in bytes.
 const REPLY_MESSAGE_MAX: usize = 8 * 1024;
 
@@ -61,6 +68,14 @@ pub enum BuilderError {
     Spec {
         path: PathBuf,
         /// What the parser says.
+        #[source]
+        source: OciSpecError,
+    },
+    /// There is no root file system.
+    #[error("root.path {path} cannot be used", path = path.display())]
+    Root {
+        path: PathBuf,
+        /// What the file system says.
         #[source]
         source: OciSpecError,
     },
@@ -111,6 +126,34 @@ pub enum BuilderError {
         /// What the system says.
         #[source]
         source: std::io::Error,
+    },
+    /// Its mounts would be made in a mount namespace of others.
+    #[error(
+        "the specification has no mount namespace of the container's own, so its mounts would be made on the host: add \
+         {{\"type\": \"mount\"}} to linux.namespaces, without a path of the host's namespace"
+    )]
+    HostMounts,
+    #[error("process.args is empty: name the program to run")]
+    NoProgram,
+    #[error("linux.netDevices names {name}, and this host has no such network device")]
+    NoNetworkDevice { name: String },
+    /// A field that would be ignored.
+    #[error("{field} cannot be honoured: {why}")]
+    Unsupported { field: &'static str, why: &'static str },
+    /// A label without SELinux.
+    #[error(
+        "{field} is {label:?}, and SELinux is disabled or not supported on this node: leave the label out, or enable SELinux"
+    )]
+    NoSelinux { field: &'static str, label: String },
+    /// The kernel has refused a process in the container's cgroup.
+    #[error(
+        "the container cannot be created with a pids limit of {limit} (linux.resources.pids.limit): its first process is \
+         made by another one, which counts too; set a limit of at least 2, and of {FUNCTION_PIDS} for a function"
+    )]
+    PidsLimit {
+        limit: i64,
+        #[source]
+        source: Box<LibcontainerError>,
     },
     #[error(
         "the container asks for a user namespace, for which libcontainer always uses the systemd cgroup manager; that is not \
@@ -252,6 +295,11 @@ impl Task {
         if getpid() != builder {
             // A panic in a process that libcontainer cloned unwound to here: the answer is not its to give.
             exit_now(exit_codes::PANICKED);
+        }
+        if let (Verb::Delete, Ok(Ok(_deleted))) = (&request.verb, &outcome) {
+            // A hook that fails there is no error.
+            let lines = diagnostics.all_lines();
+            lines.iter().filter(|line| line.contains(POSTSTOP)).for_each(|line| stderr::line(line));
         }
         let Done { reply, terminal } = match outcome {
             Ok(Ok(done)) => done,

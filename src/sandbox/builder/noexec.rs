@@ -11,9 +11,9 @@ use libcontainer::oci_spec::runtime::{LinuxNamespaceType, Spec};
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::{Pid, fchdir};
 
-use cwasi_sys::noexec;
+use cwasi_sys::mount_flags;
 
-use super::BuilderError;
+use super::{BuilderError, function_devices};
 
 /// Whether a function's mounts may be changed: they are its own, and no program of the image has to run in them (the
 /// operator's `startContainer` hooks do).
@@ -26,11 +26,11 @@ pub fn is_possible(spec: &Spec) -> bool {
     has_own_mounts && hooks.is_none_or(<[_]>::is_empty)
 }
 
-/// Changes the mounts of the container with this init.
+/// Changes the mounts of the container with this init, and finishes the `/dev` of its guests, if they have one.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn apply(init: Pid) -> Result<(), BuilderError> {
+pub fn apply(init: Pid, has_devices: bool) -> Result<(), BuilderError> {
     let path = PathBuf::from(format!("/proc/{init}/ns/mnt"));
     let failed = |operation: &'static str| {
         let path = path.clone();
@@ -43,10 +43,12 @@ pub fn apply(init: Pid) -> Result<(), BuilderError> {
     let enter = |mounts: &File| setns(mounts, CloneFlags::CLONE_NEWNS).map_err(Into::into);
     enter(&theirs).map_err(failed("entering the mounts of"))?;
     // No path of the image is looked up: the root is the first one there is.
-    let forbidden = noexec::forbid(Path::new("/"));
+    let forbidden = mount_flags::forbid_exec(Path::new("/"));
+    let finished = if has_devices { function_devices::finish() } else { Ok(()) };
     enter(&own).map_err(failed("leaving the mounts of"))?;
     fchdir(&directory).map_err(|error| failed("leaving the mounts of")(error.into()))?;
     let _too_old_for_it = forbidden.map_err(failed("forbidding programs in the mounts of"))?;
+    finished.map_err(failed("making the guests' /dev in the mounts of"))?;
     Ok(())
 }
 

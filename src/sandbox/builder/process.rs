@@ -26,7 +26,7 @@ use cwasi_wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Wor
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};
 use super::function::{Descriptors, load};
-use super::{BuilderError, Made, mount_sources, root_folders};
+use super::{BuilderError, Made, function_devices, mount_sources, root_folders};
 
 /// What libcontainer makes in the root of a function's container.
 const CONTAINER_FOLDERS: [&str; 2] = ["/dev", "/proc"];
@@ -113,6 +113,8 @@ fn host_paths(bundle: &Path, spec: &Spec) -> Result<HostPaths, BuilderError> {
     for name in CONTAINER_FOLDERS {
         root_folders::make_folder(&root, Path::new(name))?;
     }
+    let devices = root.join("dev");
+    function_devices::link_streams(&devices).map_err(not_mounted("making links in", &devices))?;
     root_folders::make_working_directory(spec, &root)?;
     let mut host_paths = HostPaths::new(opened);
     for mut mount in spec.mounts().clone().unwrap_or_default() {

@@ -7,6 +7,7 @@
 //! - Capability sets that are not named (containerd writes `{}` for "drop all") stay as they are. So all
 //!   sets are named.
 //! - A relative root path is taken from the bundle, which the copy is not in.
+//! - Without `cgroupsPath` it names the cgroup by the container's id.
 //!
 //! And one thing is added: a view of the image's files for guests that can open files ([`FILES_DIR`]).
 //! - Mounts: [`function_mounts`], [`mount_sources`](super::mount_sources), [`propagation`], [`cgroup_mounts`].
@@ -15,9 +16,10 @@ use std::path::{Path, PathBuf};
 
 use libcontainer::oci_spec::OciSpecError;
 use libcontainer::oci_spec::runtime::{
-    Capabilities, LinuxNamespace, LinuxNamespaceType, LinuxResources, Mount, MountBuilder,
+    Capabilities, Hooks, LinuxNamespace, LinuxNamespaceType, LinuxResources, Mount, MountBuilder,
     PosixRlimitBuilder, PosixRlimitType, Process, Spec,
 };
+use libcontainer::utils::get_cgroup_path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -27,10 +29,14 @@ use cwasi_wire::control::{COPIES_DIR, CreateSpec, FILES_DIR, Files, VerbRequest,
 
 use super::mount_sources::MountSources;
 use super::{
-    BuilderError, cgroup_mounts, devices, function_mounts, noexec, propagation, root_folders,
-    systemd,
+    BuilderError, cgroup_mounts, devices, function_devices, function_mounts, lsm, noexec,
+    propagation, refused, root_folders, systemd,
 };
 
+/// Name of a specification in its bundle.
+const CONFIG: &str = "config.json";
+/// Where a container's devices are.
+const DEVICES: &str = "/dev";
 /// Descriptors of a process as containerd's default specification has them.
 const DEFAULT_DESCRIPTORS: u64 = 1024;
 /// Descriptors of a function's process instead.
@@ -38,13 +44,15 @@ const FUNCTION_DESCRIPTORS: u64 = 65_536;
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
 
-/// A bundle directory with nothing but the spec, removed when dropped.
+/// A directory with libcontainer's copy of the spec, removed when dropped.
 #[derive(Debug)]
 pub struct PreparedBundle {
     directory: PathBuf,
-    has_hooks: bool,
+    hooks: Option<Hooks>,
     forbids_exec: bool,
-    has_terminal: bool,
+    has_devices: bool,
+    pids_limit: Option<i64>,
+    process: Option<Process>,
     makes_network: bool,
     devices: Option<DeviceFilter>,
     resources: Option<LinuxResources>,
@@ -52,14 +60,26 @@ pub struct PreparedBundle {
 
 impl PreparedBundle {
     #[must_use]
-    pub fn bundle(&self) -> &Path {
-        &self.directory
+    pub fn config(&self) -> PathBuf {
+        self.directory.join(CONFIG)
     }
 
-    /// True when libcontainer runs programs while it builds the container.
+    /// Programs that run around the container's life.
     #[must_use]
-    pub const fn has_hooks(&self) -> bool {
-        self.has_hooks
+    pub const fn hooks(&self) -> Option<&Hooks> {
+        self.hooks.as_ref()
+    }
+
+    /// True when the function's guests see devices.
+    #[must_use]
+    pub const fn has_devices(&self) -> bool {
+        self.has_devices
+    }
+
+    /// Largest number of processes in the container.
+    #[must_use]
+    pub const fn pids_limit(&self) -> Option<i64> {
+        self.pids_limit
     }
 
     /// True when no mount of a function needs to run a program.
@@ -70,8 +90,13 @@ impl PreparedBundle {
 
     /// True when its init gets a terminal.
     #[must_use]
-    pub const fn has_terminal(&self) -> bool {
-        self.has_terminal
+    pub fn has_terminal(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.terminal() == Some(true))
+    }
+
+    #[must_use]
+    pub const fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// True when the container gets a new network namespace.
@@ -114,11 +139,12 @@ pub fn forget(request: &VerbRequest) {
 /// Checks the bundle's spec and writes libcontainer's copy of it.
 pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBundle, BuilderError> {
     let bundle = &create.bundle;
-    let path = bundle.join("config.json");
+    let path = bundle.join(CONFIG);
     let unreadable = |source: OciSpecError| BuilderError::Spec { path: path.clone(), source };
     let mut spec = Spec::load(&path).map_err(unreadable)?;
-    validate(&spec)?;
-    spec.canonicalize_rootfs(bundle).map_err(unreadable)?;
+    refused::check(&spec)?;
+    lsm::drop_empty(&mut spec);
+    find_root(&mut spec, bundle)?;
     if let Some(process) = spec.process() {
         spec.set_process(Some(complete(process.clone())));
     }
@@ -131,34 +157,48 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
         check_devices(&root)?;
         root_folders::make_working_directory(&spec, &root)?;
     }
+    let mut has_devices = false;
     if let Workload::Function(launch) = &create.workload
         && let Some(files) = &launch.files
     {
-        mount_files(&mut spec, files, &mut sources)?;
+        has_devices = mount_files(&mut spec, files, &mut sources)?;
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &sources, &request.root)?;
     cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
-    let directory = copy_of(request);
-    let devices = devices::filter(&spec)?;
-    let (has_hooks, forbids_exec) = (spec.hooks().is_some(), noexec::is_possible(&spec));
-    let (has_terminal, makes_network) = (has_terminal(&spec), makes_network(&spec));
-    let resources = if create.systemd_cgroup { limits_aside(&mut spec) } else { None };
+    name_cgroup(&mut spec, &request.container);
+    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
     let prepared = PreparedBundle {
-        directory,
-        has_hooks,
-        forbids_exec,
-        has_terminal,
-        makes_network,
-        devices,
-        resources,
+        directory: copy_of(request),
+        devices: devices::filter(&spec)?,
+        hooks: spec.hooks().clone(),
+        forbids_exec: noexec::is_possible(&spec),
+        has_devices,
+        pids_limit: resources.and_then(|resources| Some(resources.pids().as_ref()?.limit())),
+        process: spec.process().clone(),
+        makes_network: makes_network(&spec),
+        resources: if create.systemd_cgroup { limits_aside(&mut spec) } else { None },
     };
-    let copy = prepared.directory.join("config.json");
+    let copy = prepared.config();
     std::fs::create_dir_all(&prepared.directory)
         .map_err(OciSpecError::from)
         .and_then(|()| spec.save(&copy))
         .map_err(|source| BuilderError::Spec { path: copy, source })?;
     Ok(prepared)
+}
+
+/// Makes the root's path an absolute one, without links.
+pub fn find_root(spec: &mut Spec, bundle: &Path) -> Result<(), BuilderError> {
+    let path = spec.root().as_ref().map(|root| root.path().clone()).unwrap_or_default();
+    spec.canonicalize_rootfs(bundle).map_err(|source| BuilderError::Root { path, source })
+}
+
+/// Names the cgroup that libcontainer would choose by the container's id: the shim expects it by the name of the state's
+/// directory.
+fn name_cgroup(spec: &mut Spec, key: &str) {
+    let Some(mut linux) = spec.linux().clone() else { return };
+    linux.set_cgroups_path(Some(get_cgroup_path(linux.cgroups_path(), key)));
+    spec.set_linux(Some(linux));
 }
 
 /// True for a network namespace of the container's own, not one that it joins.
@@ -203,44 +243,36 @@ fn limits_aside(spec: &mut Spec) -> Option<LinuxResources> {
     Some(resources)
 }
 
-/// Refuses what libcontainer cannot build here, before it leaves anything behind.
-fn validate(spec: &Spec) -> Result<(), BuilderError> {
-    let namespaces = spec.linux().as_ref().and_then(|linux| linux.namespaces().as_ref());
-    if namespaces.is_some_and(|all| all.iter().any(|one| one.typ() == LinuxNamespaceType::User)) {
-        return Err(BuilderError::UserNamespace);
-    }
-    Ok(())
-}
-
 /// libcontainer follows a link at `/dev` before it enters the container's root, so on the host.
 fn check_devices(root: &Path) -> Result<(), BuilderError> {
     let is_link = root.join("dev").symlink_metadata().is_ok_and(|it| it.is_symlink());
     if is_link { Err(BuilderError::DeviceLink) } else { Ok(()) }
 }
 
-fn has_terminal(spec: &Spec) -> bool {
-    spec.process().as_ref().is_some_and(|process| process.terminal() == Some(true))
-}
-
 /// Mounts the image's files once more, read-only and without what is mounted in them, and the guest's mounts there.
-/// There are none where `/dev` is no tmpfs: a directory would be made in the image, or on the host.
+/// There are none where `/dev` is no tmpfs: a directory would be made in the image, or on the host. Returns true when
+/// the guest sees devices.
 fn mount_files(
     spec: &mut Spec,
     files: &Files,
     sources: &mut MountSources,
-) -> Result<(), BuilderError> {
+) -> Result<bool, BuilderError> {
     let mut mounts = spec.mounts().clone().unwrap_or_default();
-    let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) else { return Ok(()) };
-    let dev = mounts.iter().rfind(|mount| mount.destination() == Path::new("/dev"));
+    let Some(root) = spec.root().as_ref().map(|root| root.path().clone()) else {
+        return Ok(false);
+    };
+    let dev = mounts.iter().rfind(|mount| mount.destination() == Path::new(DEVICES));
     if dev.is_none_or(|mount| mount.typ().as_deref() != Some("tmpfs")) {
-        return Ok(());
+        return Ok(false);
     }
     let target =
         |inside: &Path| Path::new(FILES_DIR).join(inside.strip_prefix("/").unwrap_or(inside));
-    // A tmpfs is not mounted again, and so no mount in it. The guest opens a tmpfs itself.
+    // A tmpfs is not mounted again, and so no mount in it. The guest opens a tmpfs itself. It has a `/dev` of its own.
     let is_in_tmpfs = |path: &Path| {
         mounts.iter().any(|mount| {
-            mount.typ().as_deref() == Some("tmpfs") && path.starts_with(mount.destination())
+            mount.typ().as_deref() == Some("tmpfs")
+                && path.starts_with(mount.destination())
+                && mount.destination() != Path::new(DEVICES)
         })
     };
     let again: Vec<Mount> = mounts
@@ -258,11 +290,13 @@ fn mount_files(
         |source| BuilderError::MountSource { target: "/".into(), source: Box::new(source) };
     let image = sources.add(ResolvedPath::open(&root, Links::Follow).map_err(failed)?);
     let mount = MountBuilder::default().destination(FILES_DIR).typ("bind").source(image);
-    let unreadable = |source| BuilderError::Spec { path: root, source };
+    let unreadable = |source| BuilderError::Spec { path: root.clone(), source };
     mounts.push(mount.options(options).build().map_err(unreadable)?);
+    mounts.push(function_devices::mount().map_err(unreadable)?);
     mounts.extend(again);
     spec.set_mounts(Some(mounts));
-    Ok(())
+    function_devices::add(spec).map_err(unreadable)?;
+    Ok(true)
 }
 
 /// Names what would otherwise be guessed.
@@ -274,6 +308,10 @@ pub fn complete(mut process: Process) -> Process {
         env.push(format!("HOME={HOME_OF_USER}"));
     }
     process.set_env(Some(env));
+    // Said or not: libcontainer installs the seccomp profile where it is not said.
+    if process.no_new_privileges() == Some(false) {
+        process.set_no_new_privileges(None);
+    }
     let named = process.capabilities().clone().unwrap_or_default();
     let given = |set: &Option<Capabilities>| {
         let set = process.capabilities().as_ref().and(set.as_ref());

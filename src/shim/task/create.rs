@@ -224,8 +224,7 @@ impl Tasks {
         let open = if request.terminal { open::open_terminal } else { open::open };
         let (streams, relay) = open(&stdio, self.logged(&request.id))?;
         let progress = StartProgress::new(&request.id, &record.bundle, &streams);
-        let (bundle, rootfs) = (&record.bundle, &record.rootfs);
-        let planning = self.parts.provisioner.plan(&request.id, bundle, rootfs, &progress);
+        let planning = self.parts.provisioner.plan(&request.id, &spec, &record.rootfs, &progress);
         let mut provision =
             reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
         if let Workload::Function(launch) = &mut provision.plan.workload {
@@ -315,6 +314,7 @@ impl Tasks {
         opened: &Opened,
     ) -> Result<(i32, Option<OwnedFd>), TaskError> {
         let spec = CreateSpec {
+            id: record.id.clone(),
             bundle: record.bundle.clone(),
             systemd_cgroup: self.parts.cgroup_driver == CgroupDriver::Systemd,
             sandbox: self.parts.sandbox,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,17 @@ use tokio::runtime::Handle;
 use super::blocking::blocking;
 use super::container::Container;
 use super::error::TaskError;
+use super::provision::ProvisionError;
 use super::table::Tasks;
+use crate::document::Outgoing;
+use cwasi_coordinator::bundle::load_spec;
 use cwasi_coordinator::delivered::Delivery;
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::{Plan, Progress};
 use cwasi_sys::clock::Deadline;
 use cwasi_sys::segment::Segment;
 use cwasi_sys::seqpacket::{self, DESCRIPTORS_MAX};
-use cwasi_wire::control::{self, CONTROL_MESSAGE_MAX, FunctionLaunch};
+use cwasi_wire::control::{self, FunctionLaunch};
 
 /// Longest wait for init to take its launch.
 const LAUNCH_WAIT: Duration = Duration::from_secs(5);
@@ -39,7 +42,8 @@ impl Tasks {
         blocking(&container.id, move || {
             let progress = ActionProgress(&planned);
             let id = planned.id.clone();
-            let bundle = (planned.bundle.as_path(), planned.record.rootfs.as_path());
+            let spec = load_spec(&planned.bundle).map_err(ProvisionError::from)?;
+            let bundle = (&spec, planned.record.rootfs.as_path());
             let instance = (record.instance.as_str(), record.socket.as_path());
             let planning =
                 tasks.parts.provisioner.plan_delivery(&id, bundle, instance, &delivery, &progress);
@@ -59,8 +63,11 @@ pub(super) fn deliver(id: &str, socket: &Path, launch: FunctionLaunch) -> Result
     let not_started = |reason: String| TaskError::NotStarted { id: id.to_owned(), reason };
     let artifacts = launch.embedded.iter().map(|module| &module.artifact);
     let artifacts: Vec<_> = std::iter::once(&launch.artifact).chain(artifacts).collect();
-    if artifacts.len() > DESCRIPTORS_MAX {
-        let most = DESCRIPTORS_MAX - 1;
+    let Outgoing { message, document } =
+        Outgoing::new(control::encode(&launch)).map_err(|error| not_started(error.to_string()))?;
+    let others = usize::from(document.is_some());
+    if artifacts.len() + others > DESCRIPTORS_MAX {
+        let most = DESCRIPTORS_MAX - 1 - others;
         return Err(not_started(format!("code that comes later embeds {most} modules at most")));
     }
     let copy = |path: &PathBuf| {
@@ -69,16 +76,11 @@ pub(super) fn deliver(id: &str, socket: &Path, launch: FunctionLaunch) -> Result
         })
     };
     let files = artifacts.into_iter().map(copy).collect::<Result<Vec<_>, _>>()?;
-    let message = control::encode(&launch);
-    if message.len() > CONTROL_MESSAGE_MAX {
-        let (length, most) = (message.len(), CONTROL_MESSAGE_MAX);
-        return Err(not_started(format!(
-            "its arguments and environment need {length} bytes, {most} is the most"
-        )));
-    }
     let failed = |source| TaskError::Socket { id: id.to_owned(), source };
     let init = seqpacket::connect_to(socket).map_err(failed)?;
-    let descriptors: Vec<_> = files.iter().map(Segment::as_fd).collect();
+    let document = document.as_ref().map(OwnedFd::as_fd);
+    let descriptors: Vec<_> =
+        document.into_iter().chain(files.iter().map(Segment::as_fd)).collect();
     let deadline = Some(Deadline::after(LAUNCH_WAIT));
     seqpacket::send(init.as_fd(), &[&message], &descriptors, deadline).map_err(failed)
 }

@@ -13,12 +13,12 @@ use super::blocking::blocking;
 use super::container::{self, Container};
 use super::error::TaskError;
 use super::exec::{Exec, Status};
-use super::stdio::terminal_size::Size;
 use super::stdio::{Stdio, open};
 use super::table::Tasks;
 use crate::publisher::timestamp;
 use crate::reaper::Exit;
 use cwasi_sys::pidfd::PidFd;
+use cwasi_sys::terminal_size::Size;
 use cwasi_wire::control::{ExecSpec, Verb, VerbReply};
 
 impl Tasks {

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use oci_spec::runtime::Spec;
+
 use crate::compiler::Compiler;
 use crate::reaper::Reaper;
 use crate::zygotes::Zygotes;
@@ -78,13 +80,13 @@ impl Provisioner {
     pub async fn plan(
         &self,
         container: &str,
-        bundle: &Path,
+        spec: &Spec,
         rootfs: &Path,
         progress: &impl Progress,
     ) -> Result<Provision, ProvisionError> {
         let instance = hex::encode(&random::bytes16()[..8]);
         let socket = self.receivers.join(format!("{instance}.sock"));
-        let request = self.request(container, (bundle, rootfs), (&instance, &socket), None);
+        let request = self.request(container, (spec, rootfs), (&instance, &socket), None);
         let plan = self.coordinator.plan(&request, progress).await?;
         Ok(Provision { plan, socket })
     }
@@ -96,7 +98,7 @@ impl Provisioner {
     pub async fn plan_delivery(
         &self,
         container: &str,
-        bundle: (&Path, &Path),
+        bundle: (&Spec, &Path),
         instance: (&str, &Path),
         delivery: &Delivery,
         progress: &impl Progress,
@@ -105,15 +107,15 @@ impl Provisioner {
         Ok(self.coordinator.plan(&request, progress).await?)
     }
 
-    /// `bundle`: with its root file system; `instance`: its id and the path of its receiver.
+    /// The specification with the root file system; `instance`: its id and the path of its receiver.
     fn request<'a>(
         &'a self,
         container: &'a str,
-        (bundle, rootfs): (&'a Path, &'a Path),
+        (spec, rootfs): (&'a Spec, &'a Path),
         (instance, socket): (&'a str, &'a Path),
         delivery: Option<&'a Delivery>,
     ) -> PlanRequest<'a> {
         let (namespace, group) = (self.namespace.as_str(), self.group.as_str());
-        PlanRequest { bundle, rootfs, namespace, container, group, instance, socket, delivery }
+        PlanRequest { spec, rootfs, namespace, container, group, instance, socket, delivery }
     }
 }

@@ -1,6 +1,6 @@
 //! Functions that take a path. Runs in a worker.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 
 use cwasi_host_functions::GuestMemory;
@@ -10,7 +10,7 @@ use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 
 use crate::attributes::{set_times, times};
-use crate::descriptors::{Descriptor, Directory, Found, OpenFile};
+use crate::descriptors::{Descriptor, Directory, Found, FoundDirectory, OpenFile, Stdio};
 use crate::layout::{FileType, check_room, file_stat, flags, put, put_len, put_u32, rights};
 use crate::paths::{follows, locate, open_below, parent, path};
 use crate::{Wasi, WasiErrno, WasiResult};
@@ -20,6 +20,12 @@ const CREATE: u32 = 1 << 0;
 const DIRECTORY: u32 = 1 << 1;
 const EXCLUSIVE: u32 = 1 << 2;
 const TRUNCATE: u32 = 1 << 3;
+/// Names of stdin, stdout and stderr in links of containers and images.
+const STREAMS: [[&str; 2]; 3] = [
+    ["/proc/self/fd/0", "/dev/stdin"],
+    ["/proc/self/fd/1", "/dev/stdout"],
+    ["/proc/self/fd/2", "/dev/stderr"],
+];
 
 impl Wasi {
     pub fn path_create_directory(
@@ -123,21 +129,13 @@ impl Wasi {
             Found::File(_) => return Err(WasiErrno::NOTDIR),
             Found::Stdio(_) | Found::Socket(_) => return Err(WasiErrno::BADF),
         };
-        if wanted.is_writable {
-            directory.writable()?;
-        }
-        let read_only = directory.read_only;
-        let fd = open_below(directory.fd, &path, wanted.kernel, wanted.mode())?;
-        let descriptor = match FileType::of(&fstat(&fd)?) {
-            FileType::Directory => Descriptor::Directory(Directory { fd, read_only }),
-            kind => Descriptor::File(OpenFile {
-                fd,
-                kind,
-                flags,
-                is_readable: wanted.is_readable,
-                is_writable: wanted.is_writable,
-                read_only,
-            }),
+        let descriptor = match open(directory, &path, wanted, flags) {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                let stream = if wanted.follows() { stream(directory.fd, &path) } else { None };
+                let number = stream.ok_or(error)?;
+                Descriptor::Stdio(Stdio { number, flags })
+            }
         };
         let number = self.insert(descriptor)?;
         put_u32(memory, fd_out, number)
@@ -243,6 +241,39 @@ impl Wasi {
     }
 }
 
+fn open(
+    directory: FoundDirectory<'_>,
+    path: &str,
+    wanted: Wanted,
+    flags: u32,
+) -> WasiResult<Descriptor> {
+    if wanted.is_writable {
+        directory.writable()?;
+    }
+    let read_only = directory.read_only;
+    let fd = open_below(directory.fd, path, wanted.kernel, wanted.mode())?;
+    Ok(match FileType::of(&fstat(&fd)?) {
+        FileType::Directory => Descriptor::Directory(Directory { fd, read_only }),
+        kind => Descriptor::File(OpenFile {
+            fd,
+            kind,
+            flags,
+            is_readable: wanted.is_readable,
+            is_writable: wanted.is_writable,
+            read_only,
+        }),
+    })
+}
+
+/// The stream of the process that `path` links to, as `/dev/stdout` does. Nobody follows these links: they lead out of
+/// every directory.
+fn stream(directory: BorrowedFd<'_>, path: &str) -> Option<u8> {
+    let link = locate(directory, path, false).ok()?;
+    let target = readlinkat(&link, "").ok()?;
+    let number = STREAMS.iter().position(|names| names.iter().any(|name| target == *name))?;
+    u8::try_from(number).ok()
+}
+
 /// How a file is to be opened.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
@@ -280,6 +311,12 @@ impl Wanted {
             kernel |= OFlag::O_SYNC;
         }
         Ok(Self { kernel, is_readable, is_writable })
+    }
+
+    /// Whether a link at the end of the path may lead to a stream.
+    fn follows(self) -> bool {
+        !self.kernel.intersects(OFlag::O_NOFOLLOW | OFlag::O_DIRECTORY)
+            && !self.kernel.contains(OFlag::O_CREAT | OFlag::O_EXCL)
     }
 
     /// Permissions of a new file, without the process's mask.

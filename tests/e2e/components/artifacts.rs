@@ -112,7 +112,8 @@ fn in_a_pod(version: ContainerdVersion) {
     let roles = [("cwasi.role.server", "secondary"), ("cwasi.role.web", "secondary")];
     in_pod(&scene, &cri, &roles, |pod| {
         let _server = pod.start("server", &server, &["/server.wasm"], None);
-        let _web = pod.start("web", &web, &["/web.wasm"], None);
+        // As in the pods of SpinKube: the function has the image's name.
+        let _web = pod.start("web", &web, &["/"], None);
         assert_eq!(called(pod, "one", "server", "hello"), ["hello"]);
         assert_eq!(called(pod, "two", "server", "!call web deep"), ["POST / deep"]);
     });

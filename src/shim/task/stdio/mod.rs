@@ -15,7 +15,6 @@ pub mod open;
 pub mod relay;
 mod rotated_log;
 mod terminal;
-pub mod terminal_size;
 
 use std::io;
 

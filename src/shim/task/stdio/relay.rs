@@ -12,7 +12,7 @@ use super::input::copy_input;
 use super::logger::Logger;
 use super::rotated_log::LogPipe;
 use super::terminal::Terminal;
-use super::terminal_size::Size;
+use cwasi_sys::terminal_size::Size;
 
 /// The daemon's descriptors of a process's streams, and the tasks that copy between them.
 #[derive(Debug, Default)]

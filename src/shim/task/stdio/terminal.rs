@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
 use super::copying::sink;
-use super::terminal_size::{Size, set_size};
 use cwasi_host::readiness;
+use cwasi_sys::terminal_size::{Size, set_size};
 
 /// The master, on tokio's reactor; clones share it.
 #[derive(Clone, Debug)]

@@ -46,6 +46,38 @@ fn bytes_go_through() {
 }
 
 #[test]
+fn links_to_the_streams_of_a_process_are_the_guests_streams() {
+    let (mut guest, mut writer, mut out, mut err) = guest();
+    for (target, link) in [
+        ("/proc/self/fd/0", "in"),
+        ("/dev/stdout", "out"),
+        ("/proc/self/fd/2", "err"),
+        ("/proc/self/fd/7", "other"),
+        ("/etc/passwd", "outside"),
+    ] {
+        std::os::unix::fs::symlink(target, guest.host(link)).unwrap();
+    }
+    writer.write_all(b"input").unwrap();
+    assert_eq!(guest.open("in", 0, READ), Err(WasiErrno::LOOP));
+    let stdin = guest.open_at(DATA, FOLLOW, "in", 0, (READ, 0)).unwrap();
+    assert_eq!(guest.read(stdin, 9), Ok(b"input".to_vec()));
+    // As `fopen(path, "w")` does: create, truncate.
+    for (name, text) in [("out", b"output".as_slice()), ("err", b"error")] {
+        let stream = guest.open_at(DATA, FOLLOW, name, 1 | 8, (WRITE, 0)).unwrap();
+        assert_eq!(guest.write(stream, text), Ok(u32::try_from(text.len()).unwrap()));
+        guest.close(stream).unwrap();
+    }
+    for name in ["other", "outside"] {
+        assert_eq!(guest.open_at(DATA, FOLLOW, name, 0, (READ, 0)), Err(WasiErrno::PERM));
+    }
+    drop(guest);
+    let mut texts = [String::new(), String::new()];
+    out.read_to_string(&mut texts[0]).unwrap();
+    err.read_to_string(&mut texts[1]).unwrap();
+    assert_eq!(texts, ["output", "error"]);
+}
+
+#[test]
 fn the_tail_of_stderr_is_kept_on_request() {
     let (mut guest, _writer, _out, _err) = guest();
     guest.write(2, b"before").unwrap();

@@ -1,4 +1,4 @@
-//! The master of a pseudo-terminal.
+//! The size of a terminal, by its master.
 #![expect(unsafe_code, reason = "TIOCSWINSZ has no safe wrapper in our libraries")]
 
 use std::io;

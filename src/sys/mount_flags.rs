@@ -1,7 +1,7 @@
-//! Mounts without programs and libraries: sets `MS_NOEXEC` on a whole tree of mounts.
+//! Flags of mounts that exist: without programs and libraries, or read-only.
 //!
-//! A second line of defence behind the seccomp filter of `sandbox::exec_filter`: the kernel refuses exec and executable
-//! mappings of every file of such a mount.
+//! The first is a second line of defence behind the seccomp filter of `sandbox::exec_filter`: the kernel refuses exec and
+//! executable mappings of every file of such a mount.
 #![expect(unsafe_code, reason = "a system call without a wrapper")]
 
 use std::ffi::CString;
@@ -16,22 +16,29 @@ use nix::errno::Errno;
 ///
 /// # Errors
 /// When `root` is no mount of this process's mount namespace, or the process may not change it.
-pub fn forbid(root: &Path) -> io::Result<bool> {
-    let root = CString::new(root.as_os_str().as_bytes())?;
-    let attr = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_NOEXEC,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
+pub fn forbid_exec(root: &Path) -> io::Result<bool> {
+    set(root, libc::MOUNT_ATTR_NOEXEC, libc::AT_RECURSIVE)
+}
+
+/// Has the mount at `place` take no changes; false as for [`forbid_exec`].
+///
+/// # Errors
+/// As for [`forbid_exec`].
+pub fn make_read_only(place: &Path) -> io::Result<bool> {
+    set(place, libc::MOUNT_ATTR_RDONLY, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+fn set(place: &Path, attr_set: u64, flags: i32) -> io::Result<bool> {
+    let place = CString::new(place.as_os_str().as_bytes())?;
+    let attr = libc::mount_attr { attr_set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY:
     // - a NUL-terminated path, and a structure of the length that is said, both read during the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
-            root.as_ptr(),
-            libc::AT_RECURSIVE,
+            place.as_ptr(),
+            flags,
             &raw const attr,
             size_of::<libc::mount_attr>(),
         )
