@@ -120,9 +120,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         progress: &impl Progress,
     ) -> Result<Plan, PlanError> {
         let spec = request.spec;
-        let mut annotations = function_spec(spec)?;
-        annotations.http.max_head.get_or_insert(self.http.max_head());
-        annotations.http.idle_timeout.get_or_insert(self.http.idle_timeout());
+        let mut annotations = self.annotations(spec)?;
         let found = self.find(request, spec).await?;
         if found.is_none() && annotations.protocol == Protocol::Http {
             return native(spec, &annotations);
@@ -188,6 +186,14 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             launch(request, spec, (annotations, workers), identity, entry, compiled.into());
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
+    }
+
+    /// The annotations of a container, and the node's settings where they say nothing.
+    fn annotations(&self, spec: &Spec) -> Result<FunctionSpec, PlanError> {
+        let mut annotations = function_spec(spec)?;
+        annotations.http.max_head.get_or_insert(self.http.max_head());
+        annotations.http.idle_timeout.get_or_insert(self.http.idle_timeout());
+        Ok(annotations)
     }
 
     /// The plan of a container without a module, which waits for it.

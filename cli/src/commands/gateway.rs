@@ -67,7 +67,7 @@ pub struct Gateway {
     /// Longest pause of a client in seconds: before and in its request, and in reading the response
     #[arg(long, default_value_t = HttpLimits::default().stall_timeout.as_secs(), value_name = "SECONDS")]
     client_timeout: u64,
-    /// Longest wait of an idle connection for its next request, in seconds [default: idle_seconds in the node's [http]]
+    /// Longest wait of an idle connection for its next request, in seconds [default: idle_seconds in the node's `[http]`]
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
     /// The node's configuration file [default: $CWASI_CONFIG, /etc/cwasi/config.toml]
