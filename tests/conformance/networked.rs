@@ -113,6 +113,7 @@ impl<P: Path> Reachable for Networked<P> {
             http_idle_ms: 0,
             timeout_ms: None,
             triggers: Vec::new(),
+            workers: None,
             link: String::new(),
         };
         there.reactor.block_on(there.network.serve(record));

@@ -391,6 +391,7 @@ fn record(instance: &str, socket: PathBuf) -> Record {
         http_idle_ms: 0,
         timeout_ms: None,
         triggers: Vec::new(),
+        workers: None,
         link: String::new(),
     }
 }

@@ -8,7 +8,7 @@ use cwasi_testbed::paths::component_guest;
 use cwasi_testbed::scene::wait_for;
 use oci_spec::image::Arch;
 
-use super::scene::Stage;
+use super::scene::{Stage, guest};
 
 /// Imports an archive of an artifact, as every containerd can.
 fn import(stage: &Stage, write: impl FnOnce(&Path)) {

@@ -35,7 +35,7 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
 fn http(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
     use cwasi::http::{header, method, path, query, set_header, set_status};
     set_status(201)?;
-    set_header("X-Length", &payload.len().to_string())?;
+    set_header("X-Length", payload.len().to_string())?;
     let seen = [method(), path(), query(), header("X-Test"), header("Authorization")];
     Ok(seen.join("|").into_bytes())
 }
