@@ -109,7 +109,8 @@ fn what_runs_a_function_besides_calls_is_explained_and_inspected() {
         "0 to 3 pods on a cluster, by calls, 8 in a pod, the last one until 300 s without a call";
     let lines = format!(
         "  schedule of hello: 0 3 * * *\n  trigger of greeter: redis-stream:shop:orders\n  \
-         scale of greeter: {scale}\n"
+         scale of greeter: {scale}\n  \
+         workers of greeter: 1, messages of cwasi.triggers are handled in their order\n"
     );
     assert!(text.ends_with(&lines), "{text}");
     let text = stage.ok(&["inspect", "-f", &file, "greeter"]);
@@ -117,7 +118,9 @@ fn what_runs_a_function_besides_calls_is_explained_and_inspected() {
     assert!(text.contains(&lines) && text.contains("guest ABI: version 1"), "{text}");
     let json = stage.ok(&["inspect", "--json", "-f", &file, "hello"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    let expected = serde_json::json!({ "triggers": [], "schedule": "0 3 * * *", "scale": null });
+    let expected = serde_json::json!({
+        "triggers": [], "schedule": "0 3 * * *", "scale": null, "workers": null
+    });
     assert_eq!((&json["activation"], &json["kind"]), (&expected, &"command".into()));
     stage.fails(66, &["inspect", "-f", &file, "nobody"]);
     // A container says what its annotations say, and has the module of its image.
@@ -126,7 +129,10 @@ fn what_runs_a_function_besides_calls_is_explained_and_inspected() {
     let inspected = |target: &str| -> Value {
         serde_json::from_str(&stage.ok(&["inspect", "--json", target])).unwrap()
     };
-    let none = serde_json::json!({ "triggers": [], "schedule": null, "scale": null });
+    let workers = serde_json::json!({ "least": 1, "most": 32, "fixed": null });
+    let none = serde_json::json!({
+        "triggers": [], "schedule": null, "scale": null, "workers": workers
+    });
     assert_eq!(
         (&inspected("plain")["activation"], &inspected("w.plain")["kind"]),
         (&none, &"reactor".into())
