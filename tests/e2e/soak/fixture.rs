@@ -29,7 +29,7 @@ pub struct Callee {
     annotations: &'static [(&'static str, &'static str)],
 }
 
-/// Two instances of a function in the workflow, one of another function with a shim of its own, and one that HTTP
+/// Two instances of a function in the workflow, one of them with elastic workers, one of another function with a shim of its own, and one that HTTP
 /// clients call at its port.
 pub const CALLEES: [Callee; 4] = [
     Callee {
@@ -38,12 +38,7 @@ pub const CALLEES: [Callee; 4] = [
         in_workflow: true,
         annotations: &[("cwasi.concurrency", "2"), ("cwasi.queue", "16")],
     },
-    Callee {
-        id: "a2",
-        function: "a",
-        in_workflow: true,
-        annotations: &[("cwasi.concurrency", "2"), ("cwasi.queue", "16")],
-    },
+    Callee { id: "a2", function: "a", in_workflow: true, annotations: &[("cwasi.queue", "16")] },
     Callee {
         id: "b",
         function: "b",
