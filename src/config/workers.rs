@@ -33,11 +33,11 @@ pub enum Fixed {
     Primary,
     /// What an instance keeps is kept once.
     Instance,
-    /// Parts of a group meet in one worker.
+    /// It handles one group after the other.
     FanIn,
-    /// Messages of a stream are handled in their order.
+    /// Messages run one after the other.
     Triggers,
-    /// The container ends after a number of requests.
+    /// The container ends after a number of requests, which are counted one by one.
     MaxRequests,
     /// OpenWhisk decides how many activations a container gets.
     Openwhisk,
@@ -99,9 +99,9 @@ impl fmt::Display for Workers {
             Some(Fixed::Given) => "as cwasi.concurrency says",
             Some(Fixed::Primary) => "a primary runs once",
             Some(Fixed::Instance) => "cwasi.isolation=instance keeps its state in one",
-            Some(Fixed::FanIn) => "the parts of cwasi.fan-in meet in one",
-            Some(Fixed::Triggers) => "messages of cwasi.triggers are handled in their order",
-            Some(Fixed::MaxRequests) => "cwasi.max-requests ends it",
+            Some(Fixed::FanIn) => "cwasi.fan-in handles one group after the other",
+            Some(Fixed::Triggers) => "messages of cwasi.triggers run one after the other",
+            Some(Fixed::MaxRequests) => "cwasi.max-requests counts one request after the other",
             Some(Fixed::Openwhisk) => "OpenWhisk says how many activations it gets",
             Some(Fixed::Node) => "workers_max of its node is 1",
         };

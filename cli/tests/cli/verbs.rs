@@ -110,7 +110,7 @@ fn what_runs_a_function_besides_calls_is_explained_and_inspected() {
     let lines = format!(
         "  schedule of hello: 0 3 * * *\n  trigger of greeter: redis-stream:shop:orders\n  \
          scale of greeter: {scale}\n  \
-         workers of greeter: 1, messages of cwasi.triggers are handled in their order\n"
+         workers of greeter: 1, messages of cwasi.triggers run one after the other\n"
     );
     assert!(text.ends_with(&lines), "{text}");
     let text = stage.ok(&["inspect", "-f", &file, "greeter"]);

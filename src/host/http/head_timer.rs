@@ -1,17 +1,17 @@
 //! Waits for heads: how long a connection may be idle, and how long the rest of a head may take. hyper knows one
 //! bound for both, and makes a timer for each head. Those of [`HeadTimer`] wait for the rest once some of the head is
-//! there, as [`HeadStream`] sees. The first head has that bound from the start: a new client has something to send.
+//! there, as the stream shows ([`HeadTimer::watch`]). The first head has that bound from the start: a new client has something to send.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncRead;
 use tokio::time;
+use tokio_util::io::InspectReader;
 
 /// When the head that a connection waits for began.
 #[derive(Debug)]
@@ -34,6 +34,19 @@ impl HeadTimer {
     pub(super) fn new(head: Duration) -> Self {
         let start = HeadStart { at: Some(time::Instant::now()), is_first: true };
         Self { head, start: Arc::new(Mutex::new(start)) }
+    }
+
+    /// The client's stream, which tells this timer when bytes arrive.
+    pub(super) fn watch<S: AsyncRead>(
+        &self,
+        stream: S,
+    ) -> InspectReader<S, impl FnMut(&[u8]) + use<S>> {
+        let timer = self.clone();
+        InspectReader::new(stream, move |bytes| {
+            if !bytes.is_empty() {
+                timer.start().at.get_or_insert_with(time::Instant::now);
+            }
+        })
     }
 
     fn start(&self) -> MutexGuard<'_, HeadStart> {
@@ -91,64 +104,6 @@ impl Future for HeadSleep {
     }
 }
 
-/// A client's stream, which tells its timer when bytes arrive.
-#[derive(Debug)]
-pub(super) struct HeadStream<S> {
-    stream: S,
-    timer: HeadTimer,
-}
-
-impl<S> HeadStream<S> {
-    pub(super) const fn new(stream: S, timer: HeadTimer) -> Self {
-        Self { stream, timer }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for HeadStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        if buffer.filled().len() > before {
-            self.timer.start().at.get_or_insert_with(time::Instant::now);
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for HeadStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -171,7 +126,7 @@ mod tests {
         let mut next = wait(&timer);
         assert!(time::timeout(3 * HEAD, &mut next).await.is_err());
         let (ours, mut theirs) = tokio::io::duplex(8);
-        let mut stream = HeadStream::new(ours, timer.clone());
+        let mut stream = timer.watch(ours);
         theirs.write_all(b"G").await.unwrap();
         stream.read_exact(&mut [0]).await.unwrap();
         next.await;

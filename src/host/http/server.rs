@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::HttpLimits;
 use super::connections::{ConnectionSlot, ConnectionState, Connections};
-use super::head_timer::{HeadStream, HeadTimer};
+use super::head_timer::HeadTimer;
 use super::metadata::joined;
 use super::response_body::ResponseBody;
 use super::stall::StallGuard;
@@ -237,7 +237,7 @@ impl Connection {
             Ok::<_, Infallible>(response)
         };
         let timer = HeadTimer::new(self.limits.head_timeout);
-        let stream = HeadStream::new(stream, timer.clone());
+        let stream = timer.watch(stream);
         let connection = http1::Builder::new()
             .timer(timer)
             .header_read_timeout(self.limits.idle_timeout)

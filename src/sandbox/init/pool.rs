@@ -46,7 +46,7 @@ pub type ForkWorker<'t> = Box<dyn Fn(WorkerSetup<'_>) -> io::Result<(Pid, OwnedF
 
 /// A worker that the kernel did not fork.
 #[derive(Debug, thiserror::Error)]
-#[error("{source}")]
+#[error("a worker cannot be forked")]
 pub struct NotForked {
     /// The function goes on without it.
     pub is_added: bool,

@@ -109,9 +109,8 @@ impl WorkerTable {
     /// # Errors
     /// When memory or mappings run out.
     pub fn of(launch: &FunctionLaunch) -> std::io::Result<Self> {
-        let least = usize::try_from(launch.concurrency).unwrap_or(usize::MAX).max(1);
-        let most = usize::try_from(launch.workers_max).unwrap_or(usize::MAX).max(least);
-        Ok(Self { readers: least.min(READERS_MAX), ..Self::new(most)? })
+        let readers = launch.least_workers().min(READERS_MAX);
+        Ok(Self { readers, ..Self::new(launch.most_workers())? })
     }
 
     /// How many workers read from connections: those of the first slots.

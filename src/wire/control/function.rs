@@ -46,7 +46,7 @@ pub struct FunctionLaunch {
     pub preopens: Vec<PathBuf>,
     /// Other files that it may open; `None` if none of its modules can open files.
     pub files: Option<Files>,
-    /// Worker processes; 1 for primaries.
+    /// Worker processes that it always has; 1 for primaries.
     pub concurrency: u32,
     /// Most worker processes while requests wait; not above `concurrency` when their number is fixed.
     pub workers_max: u32,
@@ -89,6 +89,18 @@ impl FunctionLaunch {
     #[must_use]
     pub fn memory_bound(&self) -> Option<u64> {
         [self.memory_max, self.container_memory].into_iter().flatten().min()
+    }
+
+    /// Workers that it always has.
+    #[must_use]
+    pub fn least_workers(&self) -> usize {
+        usize::try_from(self.concurrency).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// Workers that it has at most, while requests wait.
+    #[must_use]
+    pub fn most_workers(&self) -> usize {
+        usize::try_from(self.workers_max).unwrap_or(usize::MAX).max(self.least_workers())
     }
 
     /// Most bytes that a worker keeps for leased segments. Those that come while requests wait share what one of the

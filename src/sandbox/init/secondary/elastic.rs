@@ -9,11 +9,6 @@ use cwasi_wire::envelope::Undelivered;
 use crate::init::growth::{Growth, Load, MemoryUse, Processors};
 use crate::init::pool::WorkerPool;
 
-/// Workers that a function always has.
-pub(super) fn least(launch: &FunctionLaunch) -> usize {
-    usize::try_from(launch.concurrency).unwrap_or(usize::MAX).max(1)
-}
-
 /// A function whose number of workers is not fixed.
 pub(super) struct Elastic<'a> {
     launch: &'a FunctionLaunch,
@@ -25,10 +20,10 @@ pub(super) struct Elastic<'a> {
 impl<'a> Elastic<'a> {
     /// `None` for functions with a fixed number of workers.
     pub fn of(launch: &'a FunctionLaunch) -> Option<Self> {
-        let [most, queue] = [launch.workers_max, launch.queue]
-            .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
-        let least = least(launch);
-        (most > least).then(|| Self { launch, growth: Growth::new(least, most, queue), surplus: 0 })
+        let (least, most) = (launch.least_workers(), launch.most_workers());
+        let queue = usize::try_from(launch.queue).unwrap_or(usize::MAX);
+        let growth = Growth::new(least, most, queue);
+        (most > least).then_some(Self { launch, growth, surplus: 0 })
     }
 
     /// A worker could not be forked, or ended before it served anything: none is added for a while.
@@ -39,7 +34,7 @@ impl<'a> Elastic<'a> {
     /// Workers that can still be added for requests that wait beyond the queue's bound, and those that are starting.
     pub fn addable(&self, pool: &WorkerPool<'_>) -> usize {
         let present = pool.present();
-        let suspended = least(self.launch).saturating_sub(present);
+        let suspended = self.launch.least_workers().saturating_sub(present);
         self.growth.room(monotonic_ns(), present).max(suspended) + pool.starting()
     }
 

@@ -168,7 +168,7 @@ impl<'a, M: Module> Secondary<'a, M> {
                 return ControlFlow::Break(self.sandbox.start_failed(&why));
             }
             let without = if error.is_added { "; the function goes on without it" } else { "" };
-            self.errors.log(&format!("a worker cannot be forked: {error}{without}"));
+            self.errors.log(&format!("a worker cannot be forked: {}{without}", error.source));
         }
         ControlFlow::Continue(())
     }

@@ -22,7 +22,7 @@ use cwasi_wire::control::{FunctionLaunch, FunctionReport};
 
 use super::caller_errors::{CallerErrors, not_handed};
 use super::callers::Callers;
-use super::elastic::{self, Elastic};
+use super::elastic::Elastic;
 use super::events::{PollSet, Source};
 use super::fan_in::{Groups, descriptors_max};
 use super::idle::IdleTimer;
@@ -72,7 +72,7 @@ impl<'a> Scheduler<'a> {
         let limits = SendLimits::within(memory, descriptors);
         Ok(Self {
             callers: Callers::new(listener, launch.max_payload, limits, errors)?,
-            pool: WorkerPool::new(fork, table, elastic::least(launch))?,
+            pool: WorkerPool::new(fork, table, launch.least_workers())?,
             idle: IdleTimer::of(launch),
             elastic: Elastic::of(launch),
             launch,
