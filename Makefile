@@ -17,7 +17,7 @@ TIER ?=
 FROM ?=
 SEED ?=
 BUILT = $(or $(CARGO_TARGET_DIR),target)
-PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi
+PROGRAMS = containerd-shim-cwasi-v1 cwasi-shim cwasi-sandbox cwasi-compiler cwasi kubectl-cwasi
 # WASMEDGE=yes builds and installs the program of the optional engine; `make install` also does when it was built before.
 WASMEDGE ?=
 # ARM64=yes: images are for 64-bit ARM as well.
@@ -174,7 +174,7 @@ setup-video:
 
 install: setup ## Put the runtime where containerd finds it (PREFIX=/usr/local; WASMEDGE=yes as for build)
 	@$(if $(INSTALL_WASMEDGE),scripts/setup.sh --wasmedge)
-	@scripts/build.sh --release $(if $(INSTALL_WASMEDGE),--wasmedge)
+	@scripts/build.sh --release $(if $(INSTALL_WASMEDGE),--wasmedge) -p kubectl-cwasi
 	@scripts/install.sh '$(BUILT)/release' '$(DESTDIR)$(PREFIX)/bin' $(PROGRAMS) \
 		$(if $(INSTALL_WASMEDGE),cwasi-sandbox-wasmedge)
 

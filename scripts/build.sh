@@ -18,7 +18,8 @@
 # CWASI_BUILD_WITH_TESTS=yes builds all packages with their tests, if it is a debug build for this machine. A package that
 # is built alone has fewer features of its libraries, so a build of tests after it would compile a hundred crates again.
 #
-# The compiler is a workspace of its own (compiler/Cargo.toml says why), which is built in target/compiler.
+# The compiler is a workspace of its own (compiler/Cargo.toml says why). It is built in the same folder, because half of
+# its crates are the runtime's: cargo test --test structure -- compiler checks that both have the same versions.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/static.sh"
@@ -76,11 +77,6 @@ if [[ $target == *-musl ]]; then
     [ -n "$runtime_only" ] || static_check "$programs/cwasi"
 fi
 [ -z "$runtime_only" ] || exit 0
-cargo build "${options[@]}" --manifest-path compiler/Cargo.toml --target-dir "$TARGET_DIR/compiler"
-compiler=$TARGET_DIR/compiler/${programs#"$TARGET_DIR"/}/cwasi-compiler
-[[ $target != *-musl ]] || static_check "$compiler"
-# Shim and command look for it beside themselves. In one step: a running program cannot be written to.
-if ! [ "$compiler" -ef "$programs/cwasi-compiler" ]; then
-    ln -f "$compiler" "$programs/cwasi-compiler.new" 2>/dev/null || cp "$compiler" "$programs/cwasi-compiler.new"
-    mv -f "$programs/cwasi-compiler.new" "$programs/cwasi-compiler"
-fi
+# Beside the others, where shim and command look for it.
+cargo build "${options[@]}" --manifest-path compiler/Cargo.toml --target-dir "$TARGET_DIR"
+[[ $target != *-musl ]] || static_check "$programs/cwasi-compiler"

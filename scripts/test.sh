@@ -66,7 +66,7 @@ for folder in $(workspaces); do
     guests_only "$folder" || attempt "$folder" test_workspace "$folder"
 done
 # Signals as a terminal's: a shell in the background ignores SIGINT, and what it starts inherits that.
-attempt "the runtime" env --default-signal cargo test --workspace --no-fail-fast --lib --bin 'cwasi*' --test '[!e]*' --test 'e[!2]*'
+attempt "the runtime" env --default-signal cargo test --workspace --no-fail-fast --lib --bin 'cwasi*' --bin 'kubectl*' --test '[!e]*' --test 'e[!2]*'
 attempt "the documentation's examples" cargo test --workspace --no-fail-fast --doc
 attempt "the fuzz targets' inputs" "$CHECKOUT/scripts/fuzz.sh" replay
 attempt "workers, their sandbox and the modes with the other engine" env CWASI_TEST_ENGINE=wasmedge \

@@ -9,8 +9,8 @@
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 action=${1:?usage: third-party.sh check|write}
-# What copies leave out: the folder of a feature that libcgroups' Cargo.toml does not have, and a file of tests.
-LEFT_OUT=(src/v2/devices src/seccomp/fixture)
+# What copies leave out: files of features that their Cargo.toml does not have or of other systems, and of tests.
+LEFT_OUT=(src/cgroup.rs src/mount_other.rs src/synchronous src/v2/devices src/seccomp/fixture)
 
 # release NAME VERSION FOLDER: the sources of a release, unpacked by Cargo
 release() {

@@ -20,10 +20,10 @@ workspaces() {
     done
 }
 
-# Where a workspace's programs for the host are built. The compiler's is that of build.sh: Cranelift is built once.
+# Where a workspace's programs for the host are built. The compiler's is that of build.sh.
 host_target_dir() {
     case $1 in
-    compiler) echo "$TARGET_DIR/compiler" ;;
+    compiler) echo "$TARGET_DIR" ;;
     *) echo "$TARGET_DIR/host" ;;
     esac
 }

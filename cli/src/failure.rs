@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use cwasi_config::NodeConfigError;
 
-use crate::cluster::error::ClusterError;
+use crate::cluster::ClusterError;
 use crate::containerd::ContainerdError;
 use crate::registry::RegistryError;
 use cwasi_workflow::WorkflowError;

@@ -3,7 +3,7 @@
 //! - [`commands`]: the command line, and one file for each verb; [`arguments`]: those of every verb.
 //! - [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
-//! - [`containerd`]: its API; [`cluster`]: Kubernetes' API, and this command on nodes of a cluster.
+//! - [`containerd`]: its API; [`cluster`]: what `--kube` starts.
 //! - [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in; [`openwhisk`]: actions by HTTP.
 //! - `access`: the token of HTTP clients.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.
@@ -16,7 +16,7 @@
 
 mod access;
 pub mod arguments;
-mod cause;
+pub mod cause;
 pub mod cluster;
 pub mod commands;
 pub mod containerd;
@@ -39,16 +39,25 @@ pub mod traces;
 
 use std::process::ExitCode;
 
+use clap::ArgMatches;
+
 use self::commands::Arguments;
 use self::failure::{Exit, Failure};
 
 /// The program: reads the command line, runs its verb, prints an error.
 #[must_use]
 pub fn main() -> ExitCode {
-    let parsed =
-        commands::command().try_get_matches().and_then(|matches| Arguments::read(&matches));
-    let outcome = match parsed {
-        Ok(arguments) => run(arguments),
+    let parsed = commands::command().try_get_matches();
+    program(parsed, commands::run)
+}
+
+/// Runs what a command line asks for by `verbs`, and prints an error.
+pub fn program<F: Future<Output = Result<ExitCode, Failure>>>(
+    parsed: Result<ArgMatches, clap::Error>,
+    verbs: impl FnOnce(Arguments) -> F,
+) -> ExitCode {
+    let outcome = match parsed.and_then(|matches| Arguments::read(&matches)) {
+        Ok(arguments) => run(verbs(arguments)),
         Err(error) => print_usage(&error),
     };
     outcome.unwrap_or_else(|failure| {
@@ -59,9 +68,9 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+fn run(verb: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(commands::run(arguments))
+    runtime.block_on(verb)
 }
 
 /// Prints what is said about a command line: the help and the version are results, all else is an error.

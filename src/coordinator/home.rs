@@ -43,8 +43,6 @@ pub fn append_home(wasm: &[u8]) -> Result<Vec<u8>, BinaryReaderError> {
             _ => {}
         }
         if let Some((id, range)) = payload.as_section() {
-            let range =
-                usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
             sections.push(Section { id, data: wasm.get(range).unwrap_or_default() });
         }
     }

@@ -67,8 +67,8 @@ impl ModuleSize {
     }
 
     fn body(&mut self, body: &FunctionBody<'_>) -> Result<(), BinaryReaderError> {
-        let range = body.range();
-        self.largest_function = self.largest_function.max(range.end - range.start);
+        let length = u64::try_from(body.range().len()).unwrap_or(u64::MAX);
+        self.largest_function = self.largest_function.max(length);
         for group in body.get_locals_reader()? {
             self.locals += u64::from(group?.0);
         }

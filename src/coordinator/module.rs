@@ -148,8 +148,6 @@ fn read(bytes: &[u8]) -> wasmparser::Result<Read> {
             _ => {}
         }
         if let Some((id, range)) = payload.as_section() {
-            let range =
-                usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
             encoder.section(&RawSection { id, data: &bytes[range] });
         }
     }

@@ -160,8 +160,7 @@ fn rewritten(
     let mut module = Module::new();
     for payload in Parser::new(0).parse_all(wasm) {
         let Some((id, range)) = payload?.as_section() else { continue };
-        let bounds = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
-        let data = wasm.get(bounds(range.start)..bounds(range.end)).unwrap_or_default();
+        let data = wasm.get(range).unwrap_or_default();
         if id == SectionId::Global as u8 {
             append(&mut module, id, data, (1, &mark))?;
         } else if id == SectionId::Export as u8 {

@@ -10,7 +10,7 @@ build_images() {
     say "building the runtime, its guests and images"
     "$CHECKOUT/scripts/guests.sh"
     # shellcheck disable=SC2046 # one flag or none
-    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release) -p cwasi-operator
+    "$CHECKOUT/scripts/build.sh" --static $([ "$PROFILE" != release ] || echo --release) -p cwasi-operator -p kubectl-cwasi
     cargo build --manifest-path "$CHECKOUT/Cargo.toml" -p cwasi-testbed
     mkdir -p "$IMAGES"
     for name in "${IMAGE_NAMES[@]}"; do

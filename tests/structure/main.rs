@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod circles;
+mod compiler;
 mod imports;
 mod methods;
 mod mounts;
@@ -89,12 +90,13 @@ const SOLE_USERS: [(&str, &[&str]); 12] = [
 ];
 
 /// Folders of sources outside of `src`.
-const OTHER_SOURCES: [&str; 11] = [
+const OTHER_SOURCES: [&str; 12] = [
     "abi/src",
     "benches/kubernetes/src",
     "benches/papers/src",
     "benches/protocol/src",
     "benches/src",
+    "cli/kubectl/src",
     "cli/src",
     "host-functions/src",
     "operator/api/src",

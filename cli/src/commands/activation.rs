@@ -13,7 +13,7 @@ const TRIGGERS: &str = "cwasi.triggers";
 
 /// What runs a function besides calls. Empty fields are those that it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Activation {
+pub struct Activation {
     /// Entries of `cwasi.triggers`.
     pub triggers: Vec<String>,
     /// When a cluster runs a primary, as a CronJob has it. A workflow file says it.
@@ -26,7 +26,7 @@ pub(super) struct Activation {
 
 /// The field `scale` of a workflow file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct PodNumbers {
+pub struct PodNumbers {
     min: u32,
     max: u32,
     /// CPU time in percent of a pod's request that adds a pod; `None` with `min: 0`.
@@ -68,18 +68,18 @@ impl PodNumbers {
 
 impl Activation {
     /// Of a container, whose annotations say no more.
-    pub(super) fn of_triggers(triggers: &[Trigger]) -> Self {
+    pub fn of_triggers(triggers: &[Trigger]) -> Self {
         let triggers = triggers.iter().map(Trigger::to_string).collect();
         Self { triggers, ..Self::default() }
     }
 
     /// Of a registered instance.
-    pub(super) fn of_instance(record: &Record) -> Self {
+    pub fn of_instance(record: &Record) -> Self {
         Self { workers: record.workers, ..Self::of_triggers(&record.triggers) }
     }
 
     /// With the workers that a secondary has on a node with this `workers_max`.
-    pub(super) fn with_workers(self, spec: &FunctionSpec, workers_max: u32) -> Self {
+    pub fn with_workers(self, spec: &FunctionSpec, workers_max: u32) -> Self {
         let is_called = spec.role == Role::Secondary;
         Self { workers: is_called.then(|| Workers::of(spec, workers_max)), ..self }
     }
@@ -88,7 +88,7 @@ impl Activation {
     ///
     /// # Errors
     /// When `cwasi.triggers` is wrong.
-    pub(super) fn of_function(function: &Function) -> Result<Self, Failure> {
+    pub fn of_function(function: &Function) -> Result<Self, Failure> {
         let triggers = function.annotations.get(TRIGGERS).map(|value| {
             Trigger::list(value).map_err(|problem| {
                 let text = format!("function {}: {TRIGGERS}={value} {problem}", function.name);
@@ -101,7 +101,7 @@ impl Activation {
     }
 
     /// A line for each of them: what it is, and its value.
-    pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
         let triggers = self.triggers.iter().map(|trigger| ("trigger", trigger.clone()));
         let schedule = self.schedule.iter().map(|schedule| ("schedule", schedule.clone()));
         let scale = self.scale.iter().map(|scale| ("scale", scale.text()));

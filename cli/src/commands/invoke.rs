@@ -17,7 +17,6 @@ use cwasi_sys::segment::Segment;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::kube::{self, on_node};
 use crate::arguments::{Global, NodeArguments};
 use crate::duration;
 use crate::failure::{Exit, Failure};
@@ -28,16 +27,16 @@ use crate::output;
 #[derive(Debug, Args)]
 pub struct Invoke {
     /// Function of the namespace, or NAMESPACE/FUNCTION
-    function: String,
+    pub function: String,
     /// The payload: a text, @FILE, or - for stdin
     #[arg(short, long, default_value = "", hide_default_value = true, value_name = "TEXT|@FILE|-")]
-    data: String,
+    pub data: String,
     /// Longest wait, such as 5s; a plain number is of seconds
     #[arg(long, default_value = "60s", value_parser = duration::parse)]
-    timeout: Duration,
+    pub timeout: Duration,
     /// Name of this caller, as the function's `cwasi.allow` has it
     #[arg(long = "as", default_value = CALLER_NAME, value_name = "NAME")]
-    caller: String,
+    pub caller: String,
     /// Kubernetes namespace of this caller, on a node of a cluster
     #[arg(
         long,
@@ -46,23 +45,20 @@ pub struct Invoke {
         conflicts_with = "kube",
         value_name = "NAME"
     )]
-    pod_namespace: String,
+    pub pod_namespace: String,
     /// Record a trace of the call, and say on stderr how to see it
     #[arg(long)]
-    trace: bool,
+    pub trace: bool,
     /// Say on stderr which mode moved the data, and why
     #[arg(short, long)]
-    verbose: bool,
+    pub verbose: bool,
     #[command(flatten)]
-    on: NodeArguments,
+    pub on: NodeArguments,
 }
 
 impl Invoke {
     /// Calls it once.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        if self.on.cluster.kube {
-            return self.of_cluster(global).await;
-        }
         let payload = payload(self.bytes()?)?;
         let config = NodeConfig::load(None, None)?;
         let identity = CallerIdentity {
@@ -111,23 +107,11 @@ impl Invoke {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Calls it from a node that runs it, or from any while it has no pod and is started on demand.
-    async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
-        let bytes = self.bytes()?;
-        let cluster = kube::connect(&self.on.cluster, global).await?;
-        let (node, _) =
-            kube::calling_node(&cluster, &self.on.system_namespace, &self.function).await?;
-        let timeout = format!("--timeout={}", humantime::format_duration(self.timeout));
-        let caller = format!("--as={}", self.caller);
-        let namespace = format!("--pod-namespace={}", cluster.namespace);
-        let mut words = vec!["invoke", self.function.as_str(), &timeout, &caller, &namespace];
-        words.extend((!bytes.is_empty()).then_some("--data=-"));
-        words.extend(self.trace.then_some("--trace"));
-        words.extend(self.verbose.then_some("--verbose"));
-        on_node::run(&cluster, &node, &on_node::words(words, global), &bytes).await
-    }
-
-    fn bytes(&self) -> Result<Vec<u8>, Failure> {
+    /// The payload.
+    ///
+    /// # Errors
+    /// When its file or stdin cannot be read.
+    pub fn bytes(&self) -> Result<Vec<u8>, Failure> {
         Ok(match self.data.split_at_checked(1) {
             Some(("@", "")) => {
                 return Err(Failure::text(Exit::Usage, "--data @ names no file: use --data @FILE"));

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::kube;
 use super::log_printer::{LogPrinter, Shown};
 use super::selected::selected;
 use crate::arguments::{ClusterArguments, Global};
@@ -33,29 +32,29 @@ const FOLLOWED: &str =
 pub struct Logs {
     /// Containers or functions; with --kube WORKFLOW or WORKFLOW/FUNCTION
     #[arg(required_unless_present = "workflow", value_name = "NAME")]
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// All of this workflow
     #[arg(long, value_name = "NAME", conflicts_with = "names")]
-    workflow: Option<String>,
+    pub workflow: Option<String>,
     /// Go on until the functions end, or until Ctrl-C
     #[arg(short, long)]
-    follow: bool,
+    pub follow: bool,
     /// Print the times of lines that have one: the runtime's, and those of a function's `log`
     #[arg(short, long)]
-    timestamps: bool,
+    pub timestamps: bool,
     /// Only lines since then: a duration such as 10m, or a time such as 2026-11-23T04:31:45Z
     ///
     /// A line without a time counts as the line before it. Lines before the first time are printed.
     #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<SystemTime>,
+    pub since: Option<SystemTime>,
     /// Only this many lines from the end of each log
     #[arg(long, value_name = "N")]
-    tail: Option<usize>,
+    pub tail: Option<usize>,
     /// Print the bytes as they are: terminals obey the control characters among them
     #[arg(long, conflicts_with = "json")]
-    raw: bool,
+    pub raw: bool,
     #[command(flatten)]
-    cluster: ClusterArguments,
+    pub cluster: ClusterArguments,
 }
 
 /// The log of one container.
@@ -76,9 +75,6 @@ fn since(text: &str) -> Result<SystemTime, String> {
 impl Logs {
     /// Prints them; lines of several containers with the container's id.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        if self.cluster.kube {
-            return self.of_cluster(global).await;
-        }
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         let containers = selected(containers, &self.names, self.workflow.as_deref(), global)?;
@@ -120,21 +116,6 @@ impl Logs {
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
-    }
-
-    async fn of_cluster(self, global: &Global) -> Result<ExitCode, Failure> {
-        let cluster = kube::connect(&self.cluster, global).await?;
-        let mut names = self.names;
-        names.extend(self.workflow);
-        let wanted = kube::logs::Wanted {
-            follow: self.follow,
-            timestamps: self.timestamps,
-            since: self.since,
-            tail: self.tail,
-            raw: self.raw,
-            json: global.json,
-        };
-        kube::logs::run(&cluster, &names, wanted).await
     }
 }
 

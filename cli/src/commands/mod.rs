@@ -1,35 +1,34 @@
 //! The verbs, one file each: its arguments, and `run`, which returns the command's exit code.
 
-mod activation;
+pub mod activation;
 mod compile;
 mod completions;
 mod dashboard;
 mod deploy;
 mod doctor;
-mod explain;
+pub mod explain;
 mod gateway;
 mod help;
 mod image;
 mod inspect;
-mod invoke;
-mod kube;
+pub mod invoke;
 mod lint;
 mod local_images;
 mod log_entry;
-mod log_lines;
-mod log_printer;
-mod logs;
+pub mod log_lines;
+pub mod log_printer;
+pub mod logs;
 mod man;
 mod metrics;
 mod openwhisk;
-mod ps;
-mod rm;
+pub mod ps;
+pub mod rm;
 mod run;
 mod scale;
 mod schema;
 mod selected;
 mod top;
-mod trace;
+pub mod trace;
 mod workflow_arguments;
 
 use std::process::ExitCode;
@@ -38,6 +37,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches as _, Parser, Subcommand};
 
 use crate::arguments::{Given, Global};
+use crate::cluster;
 use crate::deployment::check_named_config;
 use crate::failure::Failure;
 
@@ -118,11 +118,29 @@ pub enum Verb {
     Schema(schema::Schema),
 }
 
+impl Verb {
+    /// True if it is to be done on a cluster.
+    const fn is_on_cluster(&self) -> bool {
+        match self {
+            Self::Ps(verb) => verb.cluster.kube,
+            Self::Rm(verb) => verb.cluster.kube,
+            Self::Logs(verb) => verb.cluster.kube,
+            Self::Invoke(verb) => verb.on.cluster.kube,
+            Self::Trace(verb) => verb.on.cluster.kube,
+            Self::Explain(verb) => verb.on.cluster.kube,
+            _ => false,
+        }
+    }
+}
+
 /// Runs the verb.
 ///
 /// # Errors
 /// When it fails; the error has the exit code.
 pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Failure> {
+    if verb.is_on_cluster() {
+        return Err(cluster::exec());
+    }
     check_named_config()?;
     match verb {
         Verb::Run(arguments) => arguments.run(&global).await,

@@ -1,4 +1,4 @@
-//! `cwasi ps`: the functions and services of a namespace, of containerd or of a cluster.
+//! `cwasi ps`: the functions and services of a namespace.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,6 @@ use clap::Args;
 use cwasi_host::metrics::starts::{CodeSource, StartStages};
 use serde_json::json;
 
-use super::kube;
 use crate::arguments::{ClusterArguments, Global};
 use crate::deployment::{Node, hops};
 use crate::failure::Failure;
@@ -18,25 +17,20 @@ use crate::table::Table;
 pub struct Ps {
     /// Only functions of this workflow, with --kube
     #[arg(requires = "kube", conflicts_with = "workflow", value_name = "WORKFLOW")]
-    name: Option<String>,
+    pub name: Option<String>,
     /// Only functions of this workflow
     #[arg(long, value_name = "NAME")]
-    workflow: Option<String>,
+    pub workflow: Option<String>,
     /// Images, annotations and the stages of each start, too
     #[arg(short, long, conflicts_with = "kube")]
-    verbose: bool,
+    pub verbose: bool,
     #[command(flatten)]
-    cluster: ClusterArguments,
+    pub cluster: ClusterArguments,
 }
 
 impl Ps {
     /// Prints them.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        if self.cluster.kube {
-            let cluster = kube::connect(&self.cluster, global).await?;
-            let workflow = self.name.or(self.workflow);
-            return kube::ps::run(&cluster, workflow.as_deref(), global).await;
-        }
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         let tasks = node.containerd.tasks().await?;

@@ -1,4 +1,4 @@
-//! `cwasi rm`: removes containers of functions, or all of a workflow; on a cluster, Workflows.
+//! `cwasi rm`: removes containers of functions, or all of a workflow.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::kube;
 use super::selected::selected;
 use crate::arguments::{ClusterArguments, Global};
 use crate::containerd::containers::Container;
@@ -23,26 +22,20 @@ use crate::output;
 pub struct Rm {
     /// Containers or functions; with --kube Workflows
     #[arg(required_unless_present = "workflow", value_name = "NAME")]
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// All of this workflow
     #[arg(long, value_name = "NAME", conflicts_with = "names")]
-    workflow: Option<String>,
+    pub workflow: Option<String>,
     /// Longest wait until the pods of a Workflow are gone; a plain number is of seconds
     #[arg(long, default_value = "2m", requires = "kube", value_parser = duration::parse)]
-    timeout: Duration,
+    pub timeout: Duration,
     #[command(flatten)]
-    cluster: ClusterArguments,
+    pub cluster: ClusterArguments,
 }
 
 impl Rm {
     /// Ends and removes them, and prints their ids.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        if self.cluster.kube {
-            let cluster = kube::connect(&self.cluster, global).await?;
-            let mut names = self.names;
-            names.extend(self.workflow);
-            return kube::rm::run(&cluster, &names, self.timeout, global).await;
-        }
         let node = Node::connect(global).await?;
         let containers = node.containerd.containers().await?;
         run_folder::remove_abandoned(&node.runs(), RUN);

@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use clap::Args;
 use cwasi_config::NodeConfig;
 
-use super::kube::{self, traces::Nodes};
 use crate::arguments::{Global, NodeArguments};
 use crate::deployment::user_state;
 use crate::failure::{Exit, Failure};
@@ -29,23 +28,20 @@ const DIGITS: usize = 8;
 #[derive(Debug, Args)]
 pub struct ShowTrace {
     /// The first digits of the trace's id, or `last`; without one, recent traces are listed
-    id: Option<String>,
+    pub id: Option<String>,
     /// Write the waterfall as one HTML page
     #[arg(long, value_name = "FILE", requires = "id")]
-    html: Option<PathBuf>,
+    pub html: Option<PathBuf>,
     /// Most traces in the list
     #[arg(short, long, default_value_t = 20, value_name = "N")]
-    limit: usize,
+    pub limit: usize,
     #[command(flatten)]
-    on: NodeArguments,
+    pub on: NodeArguments,
 }
 
 impl ShowTrace {
     /// Prints the list or one trace.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        if self.on.cluster.kube {
-            return self.of_cluster(global).await;
-        }
         let config = NodeConfig::load(None, None)?;
         let of_user = user_state()?;
         let folders = [Some(config.state_dir.as_path()), of_user.as_deref()];
@@ -65,24 +61,11 @@ impl ShowTrace {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
-        let id = self.id.as_deref().map(prefix).transpose()?;
-        let cluster = kube::connect(&self.on.cluster, global).await?;
-        let nodes =
-            Nodes { cluster: &cluster, system_namespace: &self.on.system_namespace, global };
-        match id {
-            None => list(&nodes.summaries(self.limit).await?, global, "on a node of this cluster")?,
-            Some(id) => {
-                let found = nodes.find(&id).await?;
-                let trace =
-                    one(&found.iter().collect::<Vec<_>>(), &id, "on a node of this cluster")?;
-                self.print(trace, global, "no node has")?;
-            }
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn print(&self, trace: &Trace, global: &Global, missing: &str) -> Result<(), Failure> {
+    /// Prints one trace; `missing` says who does not have a span's parent.
+    ///
+    /// # Errors
+    /// When stdout or the page cannot be written.
+    pub fn print(&self, trace: &Trace, global: &Global, missing: &str) -> Result<(), Failure> {
         if let Some(file) = &self.html {
             fs::write(file, page::html(trace))
                 .with_context(|| format!("{} cannot be written", file.display()))?;
@@ -114,7 +97,10 @@ fn note_of_dropped(dropped: u64) {
 }
 
 /// Prints traces, the newest first; `place` is where they were looked for.
-fn list(newest: &[Summary], global: &Global, place: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn list(newest: &[Summary], global: &Global, place: &str) -> Result<(), Failure> {
     if global.json {
         return output::json(&newest);
     }
@@ -141,7 +127,10 @@ fn list(newest: &[Summary], global: &Global, place: &str) -> Result<(), Failure>
 }
 
 /// The first digits of an id, or `last`.
-fn prefix(id: &str) -> Result<String, Failure> {
+///
+/// # Errors
+/// When they are too few.
+pub fn prefix(id: &str) -> Result<String, Failure> {
     let id = id.to_ascii_lowercase();
     if id.len() < PREFIX_MIN {
         let text =
@@ -152,7 +141,10 @@ fn prefix(id: &str) -> Result<String, Failure> {
 }
 
 /// The only one of the traces whose id begins with `id`.
-fn one<'a>(found: &[&'a Trace], id: &str, place: &str) -> Result<&'a Trace, Failure> {
+///
+/// # Errors
+/// When there is none, or several.
+pub fn one<'a>(found: &[&'a Trace], id: &str, place: &str) -> Result<&'a Trace, Failure> {
     match found {
         [trace] => Ok(trace),
         [] => {

@@ -3,10 +3,8 @@
 //!
 //! - `caller`: who calls; `named`: the container that its name means; `planned`: images and containers of a workflow
 //!   file that is not deployed.
-//! - `in_cluster`: `--kube`, which asks the caller's node.
 
 pub(super) mod caller;
-mod in_cluster;
 mod named;
 mod planned;
 
@@ -42,15 +40,15 @@ const REDIS_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 pub struct Explain {
     /// The calling function, NAMESPACE/FUNCTION or its container; `gateway` for `cwasi invoke` and `cwasi gateway`
-    caller: String,
+    pub caller: String,
     /// The called function, or NAMESPACE/FUNCTION
-    callee: String,
+    pub callee: String,
     /// The caller is a function of this workflow file, which need not be deployed
     #[arg(short, long, conflicts_with = "kube", value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// The caller is a process of this host, as in `cwasi invoke --as CALLER`
     #[arg(long, conflicts_with = "file")]
-    host: bool,
+    pub host: bool,
     /// Kubernetes namespace of the caller
     #[arg(
         long,
@@ -59,9 +57,9 @@ pub struct Explain {
         conflicts_with_all = ["kube", "file"],
         value_name = "NAME"
     )]
-    pod_namespace: String,
+    pub pod_namespace: String,
     #[command(flatten)]
-    on: NodeArguments,
+    pub on: NodeArguments,
 }
 
 /// What is known of other hosts.
@@ -87,9 +85,6 @@ struct Verdict {
 impl Explain {
     /// Prints the decision; exit code 1 if no mode can serve.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
-        if self.on.cluster.kube {
-            return self.of_cluster(global).await;
-        }
         let planned = self.planned()?;
         let node = Node::connect(global).await?;
         let caller = self.caller(&node, planned.as_ref(), global).await?;

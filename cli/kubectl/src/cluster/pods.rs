@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 
-use super::error::ClusterError;
 use super::{Cluster, did_you_mean};
+use cwasi_cli::cluster::ClusterError;
 
 /// Annotation with a function's name.
 const FUNCTION: &str = "cwasi.function";

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use cwasi_host::caller::CALLER_NAME;
 use serde_json::{Map, Value, json};
 
-use super::Explain;
-use crate::arguments::Global;
-use crate::cluster::{Cluster, ClusterError, workflows};
-use crate::commands::activation::Activation;
-use crate::commands::kube::{self, on_node};
-use crate::failure::{Exit, Failure};
-use crate::interrupt::Interrupt;
-use crate::output;
+use super::{calling_node, connect, on_node};
+use crate::cluster::{Cluster, workflows};
+use cwasi_cli::arguments::Global;
+use cwasi_cli::cluster::ClusterError;
+use cwasi_cli::commands::activation::Activation;
+use cwasi_cli::commands::explain::Explain;
+use cwasi_cli::failure::{Exit, Failure};
+use cwasi_cli::interrupt::Interrupt;
+use cwasi_cli::output;
 
 /// Longest explanation of a node, in bytes.
 const EXPLANATION_MAX: usize = 1 << 20;
@@ -24,49 +25,47 @@ struct Known<'a> {
     functions: [(&'static str, &'a str, Activation); 2],
 }
 
-impl Explain {
-    /// Asks the caller's node. A process of a host calls from that of the callee.
-    pub(super) async fn of_cluster(&self, global: &Global) -> Result<ExitCode, Failure> {
-        let cluster = kube::connect(&self.on.cluster, global).await?;
-        let of_host = self.host || self.caller == CALLER_NAME;
-        let system = &self.on.system_namespace;
-        let (called_from, node, container, workflow) = if of_host {
-            let (node, workflow) = kube::calling_node(&cluster, system, &self.callee).await?;
-            (&self.callee, node, self.caller.clone(), workflow)
-        } else {
-            let function = cluster.function(&self.caller).await?;
-            let node = cluster.node_pod(system, &function.node).await?;
-            (&self.caller, node, function.container, function.workflow)
-        };
-        // Where its pod is, and where names without a namespace are looked up.
-        let home = called_from.rsplit_once('/').map_or(&*cluster.namespace, |(it, _)| it);
-        let namespace = format!("--pod-namespace={}", cluster.namespace);
-        let mut words = vec!["explain", &container, self.callee.as_str()];
-        if of_host {
-            words.extend(["--host", &namespace]);
-        }
-        let words = on_node::words(words, global);
-        let asking = on_node::captured(&cluster, &node, &words, EXPLANATION_MAX);
-        let (stdout, ended) = Interrupt::new()?.or(asking).await?;
-        if ended.code == 0 || ended.code == Exit::Findings as u8 {
-            let from = (home, workflow.as_deref());
-            let of_caller = match of_host {
-                true => Activation::default(),
-                false => of_function(&cluster, from, &self.caller).await,
-            };
-            let of_callee = of_function(&cluster, from, &self.callee).await;
-            Known {
-                functions: [
-                    ("caller", name(&self.caller), of_caller),
-                    ("callee", name(&self.callee), of_callee),
-                ],
-            }
-            .print(&stdout)?;
-        } else {
-            output::bytes(&stdout)?;
-        }
-        Ok(on_node::report(&node, &ended))
+/// Asks the caller's node. A process of a host calls from that of the callee.
+pub async fn run(explain: &Explain, global: &Global) -> Result<ExitCode, Failure> {
+    let cluster = connect(&explain.on.cluster, global).await?;
+    let of_host = explain.host || explain.caller == CALLER_NAME;
+    let system = &explain.on.system_namespace;
+    let (called_from, node, container, workflow) = if of_host {
+        let (node, workflow) = calling_node(&cluster, system, &explain.callee).await?;
+        (&explain.callee, node, explain.caller.clone(), workflow)
+    } else {
+        let function = cluster.function(&explain.caller).await?;
+        let node = cluster.node_pod(system, &function.node).await?;
+        (&explain.caller, node, function.container, function.workflow)
+    };
+    // Where its pod is, and where names without a namespace are looked up.
+    let home = called_from.rsplit_once('/').map_or(&*cluster.namespace, |(it, _)| it);
+    let namespace = format!("--pod-namespace={}", cluster.namespace);
+    let mut words = vec!["explain", &container, explain.callee.as_str()];
+    if of_host {
+        words.extend(["--host", &namespace]);
     }
+    let words = on_node::words(words, global);
+    let asking = on_node::captured(&cluster, &node, &words, EXPLANATION_MAX);
+    let (stdout, ended) = Interrupt::new()?.or(asking).await?;
+    if ended.code == 0 || ended.code == Exit::Findings as u8 {
+        let from = (home, workflow.as_deref());
+        let of_caller = match of_host {
+            true => Activation::default(),
+            false => of_function(&cluster, from, &explain.caller).await,
+        };
+        let of_callee = of_function(&cluster, from, &explain.callee).await;
+        Known {
+            functions: [
+                ("caller", name(&explain.caller), of_caller),
+                ("callee", name(&explain.callee), of_callee),
+            ],
+        }
+        .print(&stdout)?;
+    } else {
+        output::bytes(&stdout)?;
+    }
+    Ok(on_node::report(&node, &ended))
 }
 
 /// A function's name without its namespace.

@@ -16,8 +16,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::Cluster;
-use super::error::ClusterError;
 use super::pods::{is_live, node, runs_container};
+use cwasi_cli::cluster::ClusterError;
 
 /// Label of the DaemonSet's pods, and their container.
 const LABELS: &str = "app=cwasi-install";

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::error::ClusterError;
 use super::pods::selector;
 use super::{Cluster, did_you_mean};
+use cwasi_cli::cluster::ClusterError;
 
 /// The resource, as roles name it.
 const WORKFLOWS: &str = "workflows.cwasi.dev";

@@ -6,7 +6,7 @@
 //!
 //! Invariant: it works by Kubernetes' API alone, with the rights of the user.
 
-pub mod error;
+mod error;
 pub mod node;
 pub mod pods;
 pub mod workflows;
@@ -18,7 +18,7 @@ use kube::{Client, Config};
 
 use cwasi_workflow::nearest::nearest;
 
-pub use self::error::ClusterError;
+use cwasi_cli::cluster::ClusterError;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

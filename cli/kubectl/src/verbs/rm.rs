@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::arguments::Global;
 use crate::cluster::Cluster;
 use crate::cluster::workflows::workloads;
-use crate::failure::Failure;
-use crate::interrupt::Interrupt;
-use crate::output;
+use cwasi_cli::arguments::Global;
+use cwasi_cli::failure::Failure;
+use cwasi_cli::interrupt::Interrupt;
+use cwasi_cli::output;
 
 /// Deletes them, and prints their names when they are gone.
 pub async fn run(

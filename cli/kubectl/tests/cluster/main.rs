@@ -47,7 +47,7 @@ impl Cluster {
     }
 
     fn cwasi(&self, arguments: &str) -> Command {
-        let mut command = Command::new(tested_program(env!("CARGO_BIN_EXE_cwasi")));
+        let mut command = Command::new(tested_program(env!("CARGO_BIN_EXE_kubectl-cwasi")));
         // Variables of containerd are not the cluster's.
         command
             .env("CONTAINERD_NAMESPACE", "of-containerd")

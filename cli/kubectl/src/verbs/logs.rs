@@ -14,12 +14,15 @@ use kube::api::LogParams;
 
 use crate::cluster::pods::{self, PodLog};
 use crate::cluster::workflows::{functions_of_spec, needs, services_of_spec};
-use crate::cluster::{Cluster, ClusterError, did_you_mean};
-use crate::commands::log_lines::{Line, LogLines};
-use crate::commands::log_printer::{LogPrinter, Shown};
-use crate::failure::{Exit, Failure};
-use crate::interrupt::Interrupt;
-use crate::output;
+use crate::cluster::{Cluster, did_you_mean};
+use cwasi_cli::arguments::Global;
+use cwasi_cli::cluster::ClusterError;
+use cwasi_cli::commands::log_lines::{Line, LogLines};
+use cwasi_cli::commands::log_printer::{LogPrinter, Shown};
+use cwasi_cli::commands::logs::Logs;
+use cwasi_cli::failure::{Exit, Failure};
+use cwasi_cli::interrupt::Interrupt;
+use cwasi_cli::output;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
@@ -38,6 +41,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// What the command line asks for.
+    pub const fn of(verb: &Logs, global: &Global) -> Self {
+        let Logs { follow, timestamps, since, tail, raw, .. } = *verb;
+        Self { follow, timestamps, since, tail, raw, json: global.json }
+    }
+
     /// The API selects the lines.
     fn parameters(self) -> Result<LogParams, Failure> {
         let since_time = self.since.map(Timestamp::try_from).transpose()?;

@@ -1,10 +1,31 @@
-//! Why a command cannot be done on a cluster, and what to do about it.
+//! `--kube`: the verbs of a cluster are in a program of its own, `kubectl-cwasi`, so that the programs of a node link no
+//! client of Kubernetes. Why a verb cannot be done on a cluster, and what to do about it.
 
-use crate::cause;
+use std::env;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
+use crate::failure::{Exit, Failure};
+
+/// The program with the verbs of a cluster. kubectl finds it by its name, as `kubectl cwasi`.
+const PROGRAM: &str = "kubectl-cwasi";
 /// The page with the rights of each verb.
 const PAGE: &str = "docs/kubernetes.md#the-command-on-a-cluster";
 
+/// Replaces this process by [`PROGRAM`], which gets the same command line: the one beside this program, or that of
+/// `PATH`. Returns why it cannot be started.
+pub(crate) fn exec() -> Failure {
+    let beside = env::current_exe().ok().map(|program| program.with_file_name(PROGRAM));
+    let program = beside.filter(|it| it.is_file()).unwrap_or_else(|| PROGRAM.into());
+    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
+    let text = format!(
+        "--kube is done by {PROGRAM}, which cannot be started: {error}. It has to be beside this program or in PATH: \
+         `make install` puts it there, `cargo build -p {PROGRAM}` builds it"
+    );
+    Failure::text(Exit::Missing, text)
+}
+
+/// Why a verb cannot be done on a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     #[error(
@@ -67,32 +88,4 @@ pub enum ClusterError {
         "{found} logs are too many to follow: at most {max}. Name one function (WORKFLOW/FUNCTION)"
     )]
     TooManyLogs { found: usize, max: usize },
-}
-
-/// What the API said to a request.
-pub(super) fn of_request(
-    error: kube::Error,
-    url: &str,
-    (verb, resource): (&'static str, &'static str),
-    namespace: &str,
-) -> ClusterError {
-    let namespace = namespace.to_owned();
-    match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            ClusterError::Unauthorized { message: status.message }
-        }
-        kube::Error::Api(status) if status.code == 403 => {
-            ClusterError::Denied { verb, resource, namespace, message: status.message }
-        }
-        kube::Error::Api(status) => {
-            ClusterError::Refused { verb, resource, namespace, message: status.message }
-        }
-        kube::Error::Service(error) => {
-            ClusterError::Away { url: url.to_owned(), cause: cause::root(error.as_ref()) }
-        }
-        kube::Error::HyperError(error) => {
-            ClusterError::Away { url: url.to_owned(), cause: cause::root(&error) }
-        }
-        error => ClusterError::Refused { verb, resource, namespace, message: cause::root(&error) },
-    }
 }

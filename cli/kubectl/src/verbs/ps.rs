@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::arguments::Global;
 use crate::cluster::workflows::{Need, functions_of_spec, needs};
 use crate::cluster::{Cluster, pods};
-use crate::failure::Failure;
-use crate::output;
-use crate::table::Table;
+use cwasi_cli::arguments::Global;
+use cwasi_cli::failure::Failure;
+use cwasi_cli::output;
+use cwasi_cli::table::Table;
 
 /// Digits of a digest in the table.
 const DIGEST_LEN: usize = "sha256:".len() + 12;

@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::on_node::{captured, said, words};
-use crate::arguments::Global;
 use crate::cluster::Cluster;
 use crate::cluster::node::NodePod;
-use crate::failure::{Exit, Failure};
-use crate::output;
-use crate::traces::summary::{Summary, merged};
-use crate::traces::{LAST, Trace, assembled};
+use cwasi_cli::arguments::Global;
+use cwasi_cli::failure::{Exit, Failure};
+use cwasi_cli::output;
+use cwasi_cli::traces::summary::{Summary, merged};
+use cwasi_cli::traces::{LAST, Trace, assembled};
 
 /// Nodes that are asked at a time.
 const NODES_AT_A_TIME: usize = 8;

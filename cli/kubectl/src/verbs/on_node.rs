@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use crate::arguments::Global;
 use crate::cluster::Cluster;
 use crate::cluster::node::{Ended, NodePod};
-use crate::failure::{Exit, Failure};
-use crate::interrupt::Interrupt;
-use crate::output;
+use cwasi_cli::arguments::Global;
+use cwasi_cli::failure::{Exit, Failure};
+use cwasi_cli::interrupt::Interrupt;
+use cwasi_cli::output;
 use cwasi_workflow::visible;
 
 /// containerd's namespace of pods.

@@ -1,0 +1,43 @@
+//! wasmtime's compiler is a workspace with a lock file of its own. Both workspaces are built in one folder and share what
+//! they have in the same version: half of the compiler's crates, which are a minute of each first build.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use crate::source::below;
+
+/// The versions of each package of a lock file.
+fn versions(lock: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let lock: toml::Table = fs::read_to_string(below(lock)).unwrap().parse().unwrap();
+    let mut found = BTreeMap::<_, BTreeSet<_>>::new();
+    for package in lock["package"].as_array().unwrap() {
+        let field = |name: &str| package[name].as_str().unwrap().to_owned();
+        found.entry(field("name")).or_default().insert(field("version"));
+    }
+    found
+}
+
+/// What Cargo takes for compatible: `1` of `1.4.2`, `0.4` of `0.4.2`.
+fn compatible(version: &str) -> &str {
+    let end = if version.starts_with("0.") { 2 } else { 1 };
+    let end = version.match_indices('.').nth(end - 1).map_or(version.len(), |(at, _)| at);
+    &version[..end]
+}
+
+#[test]
+fn compiler_and_runtime_have_the_same_versions() {
+    let runtime = versions("Cargo.lock");
+    let mut wrong = Vec::new();
+    for (name, of_compiler) in versions("compiler/Cargo.lock") {
+        let Some(of_runtime) = runtime.get(&name) else { continue };
+        for version in &of_compiler {
+            let like = of_runtime.iter().find(|it| compatible(it) == compatible(version));
+            if like.is_some_and(|it| it != version) {
+                wrong.push(format!("{name} {version}"));
+            }
+        }
+    }
+    let text = "compiler/Cargo.lock differs from Cargo.lock: cp Cargo.lock compiler/ && \
+                cargo metadata --manifest-path compiler/Cargo.toml >/dev/null";
+    assert!(wrong.is_empty(), "{text}\n{wrong:#?}");
+}
