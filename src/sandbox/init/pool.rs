@@ -55,6 +55,7 @@ pub struct NotForked {
 
 impl NotForked {
     /// The limit that the kernel may have met, and its error.
+    #[must_use]
     pub fn why(&self) -> String {
         let hint = match self.source.raw_os_error() {
             Some(libc::EAGAIN) => {
