@@ -25,7 +25,7 @@ ARM64 ?=
 INSTALL_WASMEDGE = $(or $(WASMEDGE),$(wildcard $(BUILT)/release/cwasi-sandbox-wasmedge))
 RELEASE = $(if $(filter release,$(PROFILE)),--release)
 
-.PHONY: help setup build guests demo demo-two-nodes test test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint gate nightly deny advisories miri install clean setup-arm64 setup-fuzz setup-lint setup-miri setup-static setup-tests setup-video
+.PHONY: help setup build guests demo demo-two-nodes test attacks test-arm64 test-collector test-static test-vm test-kubernetes test-chart manifests node-image operator-image soak fuzz bench bench-quick bench-scale bench-ab bench-engines bench-kubernetes papers papers-full screenshots book lint gate nightly deny advisories miri install clean setup-arm64 setup-fuzz setup-lint setup-miri setup-static setup-tests setup-video
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -49,6 +49,9 @@ demo-two-nodes: setup-video ## The same on two nodes, edge and cloud, then on on
 test: ## Every test but those of the night (make nightly), end to end on a private containerd included
 	@scripts/setup.sh --languages
 	@scripts/test.sh
+
+attacks: ## The attacker's suite of docs/security.md, in seconds, after a build (make test)
+	@scripts/attacks.sh
 
 soak: setup-tests ## The fault suite for MINUTES=n (30) on three containerds, SEED=n to repeat one: target/soak
 	@scripts/soak.sh $(or $(MINUTES),30) $(SEED)

@@ -20,7 +20,7 @@ pub fn context_set(
     key: (GuestPtr, u32),
     value: (GuestPtr, u32),
 ) -> Result<(), Errno> {
-    let (key, value) = (owned(&copy(memory, key)?)?, copy(memory, value)?);
+    let (key, value) = pair(memory, key, value)?;
     host.set_metadata(&key, &value)
 }
 
@@ -34,8 +34,17 @@ pub fn context_add(
     key: (GuestPtr, u32),
     value: (GuestPtr, u32),
 ) -> Result<(), Errno> {
-    let (key, value) = (owned(&copy(memory, key)?)?, copy(memory, value)?);
+    let (key, value) = pair(memory, key, value)?;
     host.add_metadata(&key, &value)
+}
+
+/// A guest's key and value.
+fn pair(
+    memory: &impl GuestMemory,
+    key: (GuestPtr, u32),
+    value: (GuestPtr, u32),
+) -> Result<(String, Vec<u8>), Errno> {
+    Ok((owned(&copy(memory, key)?)?, copy(memory, value)?))
 }
 
 /// Copied first: the guest's bytes may be in a leased region, which another process can change.
@@ -146,7 +155,7 @@ mod tests {
         Context { metadata, max_head: Some(max_head), ..Context::default() }
     }
 
-    fn pair(key: &str, value: &str) -> Metadata {
+    fn metadata(key: &str, value: &str) -> Metadata {
         Metadata::of(key, value)
     }
 
@@ -162,7 +171,8 @@ mod tests {
         ] {
             assert_eq!(set(&mut host, key, value), Ok(()), "{key}");
         }
-        let expected = [pair("http.status", "201"), pair("http.header.content-type", "text/html")];
+        let expected =
+            [metadata("http.status", "201"), metadata("http.header.content-type", "text/html")];
         assert_eq!(host.take_metadata(), expected);
         assert_eq!(set(&mut host, "http.status", "500"), Ok(()));
         host.begin(context(METADATA_MAX, "GET"));
@@ -177,12 +187,13 @@ mod tests {
         assert_eq!(host.add_metadata("http.header.x", "".as_bytes()), Ok(()));
         assert_eq!(host.add_metadata(cookie, "b=é".as_bytes()), Ok(()));
         assert_eq!(host.add_metadata("http.status", "201".as_bytes()), Err(Errno::InvalidArgument));
-        let expected = [pair(cookie, "a=1"), pair("http.header.x", ""), pair(cookie, "b=é")];
+        let expected =
+            [metadata(cookie, "a=1"), metadata("http.header.x", ""), metadata(cookie, "b=é")];
         assert_eq!(host.metadata, expected);
         assert_eq!(set(&mut host, cookie, "c=3"), Ok(()));
-        assert_eq!(host.metadata, [pair(cookie, "c=3"), pair("http.header.x", "")]);
+        assert_eq!(host.metadata, [metadata(cookie, "c=3"), metadata("http.header.x", "")]);
         assert_eq!(set(&mut host, cookie, ""), Ok(()));
-        assert_eq!(host.take_metadata(), [pair("http.header.x", "")]);
+        assert_eq!(host.take_metadata(), [metadata("http.header.x", "")]);
     }
 
     #[test]

@@ -40,6 +40,12 @@ pub enum CallError {
     Overloaded(#[from] Overload),
     #[error("{message}")]
     Trapped { message: String },
+    /// The callee has answered an HTTP request with a head that cannot be delivered.
+    #[error("{message}")]
+    Undeliverable {
+        /// Which header or status, and why.
+        message: String,
+    },
     /// The callee answered with an error.
     #[error("{message}")]
     Failed { message: String },
@@ -89,7 +95,7 @@ impl CallError {
             Self::Refused { .. } => Errno::Refused,
             Self::Timeout { .. } | Self::Late { .. } => Errno::Timeout,
             Self::Overloaded { .. } => Errno::Overloaded,
-            Self::Trapped { .. } => Errno::Trapped,
+            Self::Trapped { .. } | Self::Undeliverable { .. } => Errno::Trapped,
             Self::Failed { .. } | Self::CommandFailed { .. } => Errno::Failed,
             Self::TooLarge { .. } => Errno::PayloadTooLarge,
             Self::Unreachable { .. } => Errno::Unreachable,
@@ -117,6 +123,8 @@ impl CallError {
             Self::Timeout { .. } => Detail::DETAIL_DEADLINE,
             Self::Late { .. } => Detail::DETAIL_EXPLAINED,
             Self::CommandFailed { .. } => Detail::DETAIL_OUTPUT,
+            Self::TooLarge(cause) if cause.is_head() => Detail::DETAIL_HEAD,
+            Self::Undeliverable { .. } => Detail::DETAIL_RESPONSE,
             _ => Detail::DETAIL_NONE,
         };
         CallStatus::of(self.errno().code(), detail)
@@ -129,8 +137,8 @@ impl CallError {
         let target = target.to_owned();
         let is_plain = match detail {
             Detail::DETAIL_DEADLINE => true,
-            Detail::DETAIL_EXPLAINED | Detail::DETAIL_OUTPUT => false,
             Detail::DETAIL_NONE => text.ends_with(LATE),
+            _ => false,
         };
         match Errno::from_code(errno) {
             Some(Errno::InvalidArgument) => Invalid::Remote { text }.into(),
@@ -139,7 +147,13 @@ impl CallError {
             Some(Errno::Timeout) if is_plain => Self::Timeout { target },
             Some(Errno::Timeout) => Self::Late { message: text },
             Some(Errno::Overloaded) => Overload::Remote { text }.into(),
+            Some(Errno::Trapped) if detail == Detail::DETAIL_RESPONSE => {
+                Self::Undeliverable { message: text }
+            }
             Some(Errno::Trapped) => Self::Trapped { message: text },
+            Some(Errno::PayloadTooLarge) if detail == Detail::DETAIL_HEAD => {
+                TooLarge::RemoteHead { text }.into()
+            }
             Some(Errno::PayloadTooLarge) => TooLarge::Remote { text }.into(),
             Some(Errno::Failed) if detail == Detail::DETAIL_OUTPUT => {
                 Self::CommandFailed { message: text }
@@ -182,9 +196,11 @@ mod tests {
             CallError::Late { message: format!("1 of 2 parts; so it {LATE}") },
             Overload::Remote { text: text() }.into(),
             CallError::Trapped { message: message() },
+            CallError::Undeliverable { message: message() },
             CallError::Failed { message: message() },
             CallError::CommandFailed { message: message() },
             TooLarge::Remote { text: text() }.into(),
+            TooLarge::RemoteHead { text: text() }.into(),
             CallError::Unreachable { target: target(), cause: Unreached::Remote { text: text() } },
             CallError::Broken { target: target(), cause: Break::Remote { text: text() } },
             Unavailable::Remote { text: text() }.into(),

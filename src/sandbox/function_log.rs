@@ -63,7 +63,7 @@ pub struct FunctionLog {
     is_read: Cell<bool>,
     /// How long a line waits for room when the one before has fitted, in milliseconds.
     wait_ms: u16,
-    /// The end of a line that the pipe had no room for. Only lines of guests are that long.
+    /// The end of a line that the pipe had no room for. Only lines of invocations are that long.
     rest: RefCell<Vec<u8>>,
     /// Dropped lines that were not reported yet, in all processes of the function.
     dropped: Rc<SharedCounters<1>>,
@@ -99,6 +99,12 @@ impl FunctionLog {
     /// A line of the runtime.
     pub fn line(&self, text: &str) {
         self.write(host_line(text).as_bytes());
+    }
+
+    /// A line of the runtime about an invocation, with its ids. A longer text than a line has is cut.
+    pub fn line_of(&self, context: &Context, text: &str) {
+        let text = &text[..text.floor_char_boundary(LINE_MAX)];
+        self.write(record("cwasi", text, &ids(context)).as_bytes());
     }
 
     /// The last line of a process: waits a moment for room.

@@ -6,6 +6,8 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 
+use cwasi_vm::Context;
+
 use super::function_log::{FunctionLog, LAST_LINE_WAIT_MS, host_line, wait_for_room};
 
 thread_local! {
@@ -27,6 +29,14 @@ pub fn log() -> Option<Rc<FunctionLog>> {
 pub fn try_line(text: &str) {
     match log() {
         Some(log) => log.line(text),
+        None => line(text),
+    }
+}
+
+/// Writes a line with the ids of an invocation, or counts it as dropped when there is no reader.
+pub fn try_line_of(context: &Context, text: &str) {
+    match log() {
+        Some(log) => log.line_of(context, text),
         None => line(text),
     }
 }

@@ -7,7 +7,7 @@
 //! first ends the processes that could still make resources ([`session`]).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use containerd_shim::api::{DeleteRequest, DeleteResponse, KillRequest};
@@ -15,6 +15,7 @@ use containerd_shim::protos::protobuf::Message as _;
 use containerd_shim::protos::shim_sync::{Client, TaskClient};
 use containerd_shim::protos::ttrpc::{self, Code, context};
 
+use super::poststop::Poststop;
 use super::publisher::timestamp;
 use super::session::{self, Stat};
 use super::{cgroups, rootfs};
@@ -62,6 +63,7 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
     let record: Option<ContainerRecord> = state::read_json(&path)?;
     let group = record.as_ref().map(|record| record.group.clone());
     let group = group.or(pointer.map(|pointer| pointer.group)).map(|id| state.group(&id));
+    let mut poststop = None;
     let mut response = DeleteResponse::new();
     response.set_exit_status(STATUS_KILLED);
     response.set_exited_at(timestamp(SystemTime::now()));
@@ -75,13 +77,18 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
         let record = if is_left { state::read_json::<ContainerRecord>(&path)? } else { None };
         if let Some(record) = record.filter(|_| answer != DeleteReply::Deletes) {
             end_session(&record, answer);
+            let hooks = Poststop::of(&record, &made(&state, &record));
             remove(&state, &record);
+            poststop = hooks;
         }
         remove_unfinished(&path);
     }
     response.set_pid(record.map_or(0, |record| u32::try_from(record.pid).unwrap_or(0)));
     if let Some(group) = group {
         ended_groups::remove_dead_group(&state, &group)?;
+    }
+    if let Some(hooks) = poststop {
+        hooks.run();
     }
     Ok(response.write_to_bytes().expect("a message without required fields can always be written"))
 }
@@ -159,10 +166,10 @@ pub fn remove(state: &StateDir, record: &ContainerRecord) {
     if record.rootfs_mounted {
         rootfs::unmount(&record.rootfs);
     }
-    let (oci, key) =
-        (state.group(&record.group).oci(), container_key(&record.namespace, &record.id));
+    let key = container_key(&record.namespace, &record.id);
+    let copies = state.group(&record.group).oci().join(COPIES_DIR);
     // A killed builder leaves the second directory.
-    for left in [oci.join(&key), oci.join(COPIES_DIR).join(&key)] {
+    for left in [made(state, record), copies.join(&key)] {
         if let Err(error) = fs::remove_dir_all(&left)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -175,6 +182,12 @@ pub fn remove(state: &StateDir, record: &ContainerRecord) {
     }
     cgroups::remove(&record.cgroups);
     logged(state::remove_file(&state.record(&record.namespace, &record.id)));
+}
+
+/// libcontainer's folder of a container, which is there until it has deleted it.
+fn made(state: &StateDir, record: &ContainerRecord) -> PathBuf {
+    let key = container_key(&record.namespace, &record.id);
+    state.group(&record.group).oci().join(key)
 }
 
 /// Kills the recorded init, never a later process with its pid.
@@ -215,6 +228,7 @@ mod tests {
     use super::*;
     use cwasi_host::state::RegisteredAs;
     use cwasi_wire::ids::Identity;
+    use serde_json::{Value, json};
 
     fn record(dir: &Path) -> ContainerRecord {
         let identity =
@@ -258,6 +272,42 @@ mod tests {
             assert!(!record.receiver.as_ref().unwrap().exists());
             assert!(state.kept_edges("g").exists());
         }
+    }
+
+    #[test]
+    fn delete_runs_poststop_once_if_the_container_was_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, record) = (StateDir::new(dir.path()), record(dir.path()));
+        let (kept, bundle) = (dir.path().join("kept"), &record.bundle);
+        let script = format!("cat >> {}", kept.display());
+        let hook = |script: &str, timeout: u32| json!({ "path": "/bin/sh", "args": ["sh", "-c", script], "timeout": timeout });
+        // The first ones fail: no program, its exit code, its time.
+        let hooks = json!([
+            { "path": "/none" }, hook("echo no >&2; exit 3", 9), hook("exec sleep 1000", 1),
+            hook(&script, 9)
+        ]);
+        let spec = json!({
+            "ociVersion": "1.0.2", "annotations": { "a": "b" }, "hooks": { "poststop": hooks }
+        });
+        fs::create_dir_all(bundle).unwrap();
+        fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        Pointer { state_dir: dir.path().into(), group: "g".into() }.write(bundle).unwrap();
+        let delete_one = || {
+            state::write_json(&state.record("n", "a"), &record).unwrap();
+            delete("n", "a", bundle).unwrap();
+            delete("n", "a", bundle).unwrap();
+        };
+        delete_one();
+        assert!(!kept.exists(), "libcontainer has run them");
+        fs::create_dir_all(made(&state, &record)).unwrap();
+        delete_one();
+        let text = fs::read_to_string(&kept).unwrap();
+        let given: Value = serde_json::from_str(&text).unwrap();
+        let expected = json!({
+            "ociVersion": "1.0.2", "id": "a", "status": "stopped", "bundle": bundle,
+            "annotations": { "a": "b" }
+        });
+        assert_eq!(given, expected);
     }
 
     #[test]

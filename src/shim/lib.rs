@@ -31,6 +31,7 @@ pub mod oom;
 pub mod oom_score;
 pub mod options;
 pub mod own_cgroup;
+mod poststop;
 pub mod publisher;
 pub mod reaper;
 pub mod rootfs;

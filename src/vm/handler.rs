@@ -41,6 +41,8 @@ pub enum HandlerOutcome<'a> {
     Exited(u32),
     /// The guest trapped, or returned pointers outside its memory.
     Trapped(Trap),
+    /// A component's HTTP response whose head cannot be delivered, and why.
+    Undeliverable(String),
 }
 
 /// How the invocation of an embedded function ends: as its call does, or with the reason why its caller traps.
@@ -60,6 +62,7 @@ impl HandlerOutcome<'_> {
             Self::Failed(message) => Err(CallError::Failed { message }),
             Self::Exited(code) => return Err(format!("it called exit({code})")),
             Self::Trapped(trap) => return Err(trap.reason),
+            Self::Undeliverable(reason) => return Err(reason),
         })
     }
 }

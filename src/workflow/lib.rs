@@ -141,7 +141,7 @@ pub struct Scale {
     pub max: u32,
     /// CPU time that a pod uses on average, in percent of its request, if `min` is not 0.
     pub target: u32,
-    /// Calls that a pod has on average, if `min` is 0; `None` = as many as its workers.
+    /// Calls that a pod has on average, if `min` is 0; `None` = `concurrency`, or 1.
     pub calls: Option<u32>,
     /// Time without calls after which the last pod ends, if `min` is 0.
     pub cooldown: Duration,

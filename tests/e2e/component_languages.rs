@@ -9,8 +9,9 @@ use cwasi_testbed::languages::Example;
 use cwasi_testbed::netns::connect_to;
 use cwasi_testbed::scene::Scene;
 
-use super::languages::{Onwards, build, calls_onwards, secondary, start_callee};
+use super::languages::{Onwards, Throws, build, calls_onwards, secondary, start_callee};
 use crate::SHIM;
+use crate::exceptions::SECRET;
 
 /// The port of the component that serves HTTP.
 const PORT: u16 = 8080;
@@ -20,29 +21,63 @@ const GREETER: Onwards = Onwards {
     fails: "no greeting: refused: not today",
 };
 
+/// What the engine tells of an exception that is no text.
+fn throws_in_javascript(said: &'static str) -> Throws {
+    Throws {
+        before: "    let greeting;\n",
+        inserted: "    if (payload.length === 8) throw new Error(\"SECRET\");\n",
+        said,
+    }
+}
+
 #[test]
 fn the_component_in_rust_runs() {
-    calls_onwards("ask-rust", Example::ComponentRust, &GREETER);
+    let throws = Throws {
+        before: "        let greeting = calls::call_bytes(",
+        inserted: "        assert!(payload.len() != 8, \"SECRET\");\n",
+        said: "trap in",
+    };
+    calls_onwards("ask-rust", Example::ComponentRust, &GREETER, &throws);
 }
 
 #[test]
 fn the_component_in_python_runs() {
-    calls_onwards("ask-python", Example::ComponentPython, &GREETER);
+    let throws = Throws {
+        before: "        try:\n            greeting",
+        inserted: "        if len(payload) == 8:\n            raise ValueError(\"SECRET\")\n",
+        said: "trap in",
+    };
+    calls_onwards("ask-python", Example::ComponentPython, &GREETER, &throws);
 }
 
 #[test]
 fn the_component_in_javascript_runs() {
-    calls_onwards("ask-js", Example::ComponentJavaScript, &GREETER);
+    calls_onwards(
+        "ask-js",
+        Example::ComponentJavaScript,
+        &GREETER,
+        &throws_in_javascript("trap in"),
+    );
 }
 
 #[test]
 fn the_component_in_javascript_with_quickjs_runs() {
-    calls_onwards("ask-quickjs", Example::ComponentQuickJs, &GREETER);
+    calls_onwards(
+        "ask-quickjs",
+        Example::ComponentQuickJs,
+        &GREETER,
+        &throws_in_javascript(SECRET),
+    );
 }
 
 #[test]
 fn the_component_in_c_runs() {
-    calls_onwards("ask-c", Example::ComponentC, &GREETER);
+    let throws = Throws {
+        before: "    function_string_set(&greeter, \"greeter\");\n",
+        inserted: "    if (payload->len == 8) __builtin_trap();\n",
+        said: "trap in",
+    };
+    calls_onwards("ask-c", Example::ComponentC, &GREETER, &throws);
 }
 
 /// The response to a request with this body on the container's port, head and all.

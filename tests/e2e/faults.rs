@@ -15,6 +15,7 @@ use cwasi_testbed::scene::{Scene, wait_for};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 use crate::scene;
 
@@ -241,6 +242,41 @@ fn a_killed_shim_leaves_nothing_behind() {
     // The name can be used again.
     scene.secondary("server", "server");
     let _served = call(&scene, "p", "server").success();
+}
+
+/// What hooks made before, such as a network, is theirs to free.
+#[test]
+fn hooks_of_poststop_run_after_a_killed_shim() {
+    let scene = scene("shim-hooks");
+    let (rootfs, kept) = (scene.node.path().join("rootfs"), scene.node.path().join("kept"));
+    std::fs::create_dir_all(rootfs.join("bin")).unwrap();
+    std::fs::copy(paths::busybox().unwrap(), rootfs.join("bin/busybox")).unwrap();
+    let usual = scene.ctr(["oci", "spec"]).success().text();
+    let mut spec: Value = serde_json::from_str(&usual).unwrap();
+    spec["root"]["path"] = json!(rootfs);
+    spec["process"]["args"] = json!(["/bin/busybox", "sleep", "1000"]);
+    spec["linux"]["cgroupsPath"] = json!(format!("/{}/hooked", scene.namespace));
+    let script = format!("cat >> {}", kept.display());
+    let hook = json!({ "path": "/bin/sh", "args": ["sh", "-c", script] });
+    spec["hooks"] = json!({ "poststop": [hook] });
+    let config = scene.node.path().join("spec.json");
+    std::fs::write(&config, spec.to_string()).unwrap();
+    let mut run = scene.ctr_command();
+    run.args(["run", "--detach", "--null-io", "--runtime", "io.containerd.cwasi.v1"]);
+    run.arg("--runtime-config-path").arg(scene.node.config()).arg("--config").arg(&config);
+    let started = run.arg("hooked").output().unwrap();
+    assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
+    for daemon in processes(&scene, "cwasi-shim") {
+        let _gone = kill(Pid::from_raw(daemon.pid), Signal::SIGKILL);
+    }
+    let state = wait_for("the hook", || {
+        serde_json::from_str::<Value>(&std::fs::read_to_string(&kept).ok()?).ok()
+    });
+    assert_eq!((&state["id"], &state["status"]), (&json!("hooked"), &json!("stopped")), "{state}");
+    wait_for("containerd to see it", || {
+        (scene.status("hooked").as_deref() != Some("RUNNING")).then_some(())
+    });
+    scene.remove("hooked");
 }
 
 /// A small file system, unmounted when dropped; `room` is an option of tmpfs, such as `size=200k`.

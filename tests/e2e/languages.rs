@@ -4,13 +4,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cwasi_testbed::languages::Example;
 use cwasi_testbed::run::{Outcome, Run};
 use cwasi_testbed::scene::Scene;
 
 use crate::SHIM;
+use crate::exceptions::{SECRET, fails_in_one_shape, with_port};
 
 /// Sizes of payloads: none, within a frame, in shared memory, in huge pages.
 const SIZES: [usize; 4] = [0, 5, 100_000, 3 << 20];
@@ -18,9 +19,32 @@ const ISOLATIONS: [(&str, &str); 2] = [("fresh", "request"), ("kept", "instance"
 
 /// The bytes of its module or component, compiled now.
 pub fn build(example: Example) -> Vec<u8> {
-    let name = format!("{example:?}");
-    let dir = Path::new(SHIM).ancestors().nth(2).unwrap().join("languages").join(name);
-    std::fs::read(example.build(&dir).unwrap_or_else(|error| panic!("{error:#}"))).unwrap()
+    let built = example.build(&folder(example));
+    std::fs::read(built.unwrap_or_else(|error| panic!("{error:#}"))).unwrap()
+}
+
+fn folder(example: Example) -> PathBuf {
+    Path::new(SHIM).ancestors().nth(2).unwrap().join("languages").join(format!("{example:?}"))
+}
+
+/// A payload of eight bytes, which no other one has.
+const THROW: &str = "throw it";
+
+/// Lets an example throw an exception with [`SECRET`] that it does not catch, when its payload is [`THROW`].
+pub struct Throws {
+    /// A piece of the page's source, and what comes before it.
+    pub before: &'static str,
+    pub inserted: &'static str,
+    /// Part of what the function's log says.
+    pub said: &'static str,
+}
+
+impl Throws {
+    fn build(&self, example: Example) -> Vec<u8> {
+        let new = self.inserted.replace("SECRET", SECRET) + self.before;
+        let built = example.build_with(&folder(example), (self.before, &new));
+        std::fs::read(built.unwrap_or_else(|error| panic!("{error:#}"))).unwrap()
+    }
 }
 
 pub fn secondary(run: Run, name: &str) -> Run {
@@ -57,12 +81,14 @@ pub fn start_callee(scene: &Scene, name: &str, args: &[&str]) {
     scene.start(secondary(scene.guest(name, "actor").args(args.iter().copied()), name));
 }
 
-pub fn calls_onwards(scene_name: &str, example: Example, onwards: &Onwards) {
+pub fn calls_onwards(scene_name: &str, example: Example, onwards: &Onwards, throws: &Throws) {
     let scene = Scene::new(SHIM, scene_name);
-    let image = scene.import_module("next", &build(example));
+    let image = scene.import_module("next", &throws.build(example));
     for (name, isolation) in ISOLATIONS {
         let run = secondary(scene.image(&image, name), name);
-        scene.start(run.annotation("cwasi.isolation", isolation));
+        let run = run.annotation("cwasi.isolation", isolation);
+        scene.start(with_port(&scene, name, run));
+        fails_in_one_shape(&scene, name, ("/", THROW), throws.said);
     }
     fails_with(&scene, "nobody", "fresh", onwards.is_missing);
     start_callee(&scene, onwards.callee, &["reverse"]);
@@ -82,22 +108,42 @@ pub fn calls_onwards(scene_name: &str, example: Example, onwards: &Onwards) {
 
 #[test]
 fn the_function_in_c_runs() {
-    calls_onwards("lang-c", Example::C, &REVERSE);
+    let throws = Throws {
+        before: "    struct cwasi_outcome end = {0};\n",
+        inserted: "    if (payload_len == 8) __builtin_trap();\n",
+        said: "trap in",
+    };
+    calls_onwards("lang-c", Example::C, &REVERSE, &throws);
 }
 
 #[test]
 fn the_function_in_go_runs() {
-    calls_onwards("lang-go", Example::Go, &REVERSE);
+    let throws = Throws {
+        before: "\tstatus := int32(0)\n",
+        inserted: "\tif payloadLen == 8 {\n\t\tpanic(\"SECRET\")\n\t}\n",
+        said: "trap in",
+    };
+    calls_onwards("lang-go", Example::Go, &REVERSE, &throws);
 }
 
 #[test]
 fn the_function_in_assemblyscript_runs() {
-    calls_onwards("lang-as", Example::AssemblyScript, &REVERSE);
+    let throws = Throws {
+        before: "  const target = text(\"reverse\");\n",
+        inserted: "  if (payloadLen == 8) throw new Error(\"SECRET\");\n",
+        said: "trap in",
+    };
+    calls_onwards("lang-as", Example::AssemblyScript, &REVERSE, &throws);
 }
 
 #[test]
 fn the_function_in_zig_runs() {
-    calls_onwards("lang-zig", Example::Zig, &REVERSE);
+    let throws = Throws {
+        before: "    var failed = false;\n",
+        inserted: "    if (payload_len == 8) @panic(\"SECRET\");\n",
+        said: "trap in",
+    };
+    calls_onwards("lang-zig", Example::Zig, &REVERSE, &throws);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod cri;
 mod direct;
 mod embedding;
 mod engines;
+mod exceptions;
 mod exec;
 mod fairness;
 mod fan;

@@ -205,6 +205,7 @@ impl From<HandlerOutcome<'_>> for Ended {
             HandlerOutcome::Failed(message) => Self::Failed(message),
             HandlerOutcome::Exited(code) => Self::Exited(code),
             HandlerOutcome::Trapped(trap) => Self::Trapped(trap.to_string()),
+            HandlerOutcome::Undeliverable(reason) => panic!("{reason}"),
         }
     }
 }

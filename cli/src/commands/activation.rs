@@ -31,7 +31,7 @@ pub struct PodNumbers {
     max: u32,
     /// CPU time in percent of a pod's request that adds a pod; `None` with `min: 0`.
     target_percent: Option<u32>,
-    /// Calls of a pod that add a pod, with `min: 0`; `None` = as many as its workers.
+    /// Calls of a pod that add a pod, with `min: 0`; `None` = `concurrency`, or 1.
     calls: Option<u32>,
     /// Time without calls after which the last pod ends; `None` unless `min: 0`.
     cooldown_seconds: Option<u64>,
@@ -57,7 +57,7 @@ impl PodNumbers {
         let by = match (target_percent, calls) {
             (Some(target), _) => format!("at {target} % of the requested CPU time"),
             (None, Some(calls)) => format!("by calls, {calls} in a pod"),
-            (None, None) => "by calls, as many in a pod as it has workers".to_owned(),
+            (None, None) => "by calls, 1 in a pod or as many as concurrency says".to_owned(),
         };
         let end = cooldown_seconds.map_or_else(String::new, |seconds| {
             format!(", the last one until {seconds} s without a call")
@@ -125,8 +125,9 @@ mod tests {
         assert_eq!(text(scale), "1 to 10 pods on a cluster, at 80 % of the requested CPU time");
         let last = ", the last one until 300 s without a call";
         assert_eq!(text(zero), format!("0 to 10 pods on a cluster, by calls, 8 in a pod{last}"));
-        let by_workers = "0 to 10 pods on a cluster, by calls, as many in a pod as it has workers";
-        assert_eq!(text(workers), format!("{by_workers}{last}"));
+        let usual =
+            "0 to 10 pods on a cluster, by calls, 1 in a pod or as many as concurrency says";
+        assert_eq!(text(workers), format!("{usual}{last}"));
         let stream = Trigger::RedisStream("shop:orders".to_owned());
         let channel = Trigger::RedisChannel("shop:alarms".to_owned());
         let all = Activation {

@@ -170,6 +170,7 @@ fn failed(error: &CallError, duration: Duration) -> Value {
 const fn exit(error: &CallError) -> Exit {
     match error {
         CallError::Trapped { .. }
+        | CallError::Undeliverable { .. }
         | CallError::Failed { .. }
         | CallError::CommandFailed { .. }
         | CallError::Broken { .. } => Exit::Findings,

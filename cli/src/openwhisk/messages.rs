@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use cwasi_host::http::openwhisk::error_text;
 use cwasi_host::http::openwhisk::json::check_object;
-use cwasi_host::http::status::client_text;
 use cwasi_modes::CallError;
 use serde::Deserialize;
 use serde_json::json;
@@ -55,9 +55,9 @@ pub fn ended(result: &Result<Vec<u8>, CallError>) -> Vec<u8> {
         }
         Ok(_) => failed("application error", 1, "The action did not return a dictionary."),
         Err(error @ (CallError::Failed { .. } | CallError::CommandFailed { .. })) => {
-            failed("application error", 1, client_text(error))
+            failed("application error", 1, error_text(error))
         }
-        Err(error) => failed("action developer error", 2, client_text(error)),
+        Err(error) => failed("action developer error", 2, error_text(error)),
     }
 }
 

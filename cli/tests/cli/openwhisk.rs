@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use cwasi_testbed::paths::checkout;
+use cwasi_testbed::scene::wait_for;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -291,4 +293,52 @@ fn bodies_that_never_arrive_delay_no_client_and_nothing_is_left() {
     assert!(executor.process.wait().unwrap().success());
     home.nothing_is_left();
     drop(idle);
+}
+
+/// A module that takes seconds to compile, and that no other test or run has compiled.
+fn fresh_module() -> Vec<u8> {
+    let mut module = fs::read(checkout().join("target/functions/aes.wasm")).unwrap();
+    module.extend([0, 6, 1, b'n']);
+    module.extend(std::process::id().to_le_bytes());
+    module
+}
+
+/// An `/init` is interrupted by the executor's death, at a stage that the test sees from outside.
+#[test]
+fn an_executor_that_is_killed_in_an_init_leaves_nothing_to_the_next_one() {
+    let home = Home::new();
+    let action = BASE64_STANDARD.encode(fs::read(home.guest("action")).unwrap());
+    let init = |code: &str| json!({ "value": { "code": code, "binary": true } }).to_string();
+    let (slow, quick) = (init(&BASE64_STANDARD.encode(fresh_module())), init(&action));
+    // The process that is there at the stage, and how much of the request has been sent.
+    let stages = [
+        ("cwasi-shim", quick.as_str(), quick.len() / 2),
+        ("cwasi-compiler", slow.as_str(), slow.len()),
+        ("cwasi-init", quick.as_str(), quick.len()),
+        ("cwasi-worker", quick.as_str(), quick.len()),
+    ];
+    for (process, body, sent) in stages {
+        let mut executor = Executor::start(&home, &[]);
+        let mut client = executor.connect();
+        let head = "POST /a/init HTTP/1.1\r\nhost: e\r\ncontent-length";
+        write!(client, "{head}: {}\r\n\r\n{}", body.len(), &body[..sent]).unwrap();
+        wait_for(process, || home.processes().iter().any(|name| name == process).then_some(()));
+        executor.process.kill().unwrap();
+        executor.process.wait().unwrap();
+        wait_for("the end of all processes", || home.processes().is_empty().then_some(()));
+        let mut answer = Vec::new();
+        let _reset = client.read_to_end(&mut answer);
+        if sent < body.len() || process == "cwasi-compiler" {
+            assert!(answer.is_empty(), "{process}: {}", String::from_utf8_lossy(&answer));
+        }
+        assert_eq!(home.state().len(), 1, "{process}: its folder is the next executor's to remove");
+    }
+    let mut executor = Executor::start(&home, &[]);
+    assert_eq!(home.state().len(), 1);
+    assert_eq!(executor.post("/a/init", "", &quick), (200, String::new()));
+    let echo = json!({ "value": { "n": 1 } });
+    assert_eq!(executor.run("a", &echo).1["result"], json!({ "n": 1 }));
+    kill(Pid::from_raw(executor.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    assert!(executor.process.wait().unwrap().success());
+    home.nothing_is_left();
 }

@@ -58,8 +58,8 @@ fn answers_are_posted_until_they_are_taken() {
     metric(&gateway, "cwasi_gateway_callbacks_total{end=\"Delivered\"} 1");
     let named = format!("svc.{}", scene.namespace);
     for (function, body, status, errno, text) in [
-        (named.as_str(), "!fail no wheels", "500", "failed", "no wheels"),
-        ("svc", "!trap", "502", "trapped", "crashed"),
+        (named.as_str(), "!fail no wheels", "500", "failed", "the function failed: its log"),
+        ("svc", "!trap", "500", "trapped", "the function failed: its log"),
         ("svc", "!size 1048577", "502", "payload too large", "larger than"),
         ("web", "four", "201", "", "POST|/|||"),
     ] {

@@ -25,8 +25,8 @@ fn functions_with_the_http_annotation_are_served() {
     for (path, body, status, errno) in [
         ("/function/nobody", "x", 404, "no such function"),
         ("/function/hidden", "x", 404, "no such function"),
-        ("/function/server", "!fail no wheels", 500, "failed"),
-        ("/function/server", "!trap", 502, "trapped"),
+        ("/function/server", "!fail a secret", 500, "failed"),
+        ("/function/server", "!trap", 500, "trapped"),
         ("/function/filter", "!fail a secret", 500, "failed"),
         ("/async-function/server", "x", 501, "not available"),
         ("/function/na%20me", "x", 400, "invalid argument"),
@@ -50,7 +50,10 @@ fn functions_with_the_http_annotation_are_served() {
     assert_eq!(echoed.header("content-type"), "application/octet-stream");
     assert_eq!(echoed.header("x-content-type-options"), "nosniff");
     assert_eq!(echoed.header("x-call-id").len(), 32);
-    assert!(ask("POST", "/function/server", "!fail no wheels").text().contains("no wheels"));
+    let failed = ask("POST", "/function/server", "!fail a secret");
+    let id = failed.header("x-call-id");
+    let said = format!("the function failed: its log says why, under the id {id}\n");
+    assert_eq!(failed.text(), said);
     assert_eq!(ask("GET", "/elsewhere", "").status.as_u16(), 404);
     assert_eq!(ask("GET", "/healthz", "").status.as_u16(), 200);
     let listed: serde_json::Value =
@@ -58,7 +61,7 @@ fn functions_with_the_http_annotation_are_served() {
     assert_eq!(listed.as_array().unwrap().len(), 2, "{listed}");
     assert_eq!((&listed[1]["name"], &listed[1]["replicas"]), (&"server".into(), &1.into()));
     let metrics = ask("GET", "/metrics", "").text();
-    let line = "cwasi_gateway_requests_total{function=\"server\",status=\"502\"} 1";
+    let line = "cwasi_gateway_requests_total{function=\"server\",status=\"500\"} 3";
     assert!(metrics.contains(line), "{metrics}");
     assert!(!metrics.contains("nobody") && !metrics.contains("hidden"), "{metrics}");
     gateway.stop();

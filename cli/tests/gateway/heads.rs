@@ -52,7 +52,6 @@ fn a_modules_heads_have_64_kib_of_bytes() {
     assert_eq!(ask("/function/svc", &[("cookie", &long)], 0).status.as_u16(), 431);
     let refused = ask("/function/svc", &[], 66_000);
     assert_eq!((refused.status.as_u16(), refused.header("cwasi-errno")), (500, "failed"));
-    assert!(refused.text().contains("payload too large"), "{}", refused.text());
     // Beyond that of this one.
     assert_eq!(ask("/function/small", &[("cookie", &cookie[..1500])], 1500).status, 200);
     let refused = ask("/function/small", &[("cookie", &cookie[..2048])], 0);

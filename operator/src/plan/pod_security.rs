@@ -8,10 +8,11 @@ use std::fmt;
 
 use clap::ValueEnum;
 use k8s_openapi::api::core::v1::{
-    Container, PodSecurityContext, PodSpec, PodTemplateSpec, SecurityContext,
+    AppArmorProfile, Container, PodSecurityContext, PodSpec, PodTemplateSpec, SELinuxOptions,
+    SeccompProfile, SecurityContext, WindowsSecurityContextOptions,
 };
 
-use super::Plan;
+use super::{Plan, PlannedFunction, PlannedService};
 
 /// Capabilities that `baseline` lets a container add.
 const BASELINE_CAPABILITIES: [&str; 13] = [
@@ -82,17 +83,16 @@ impl PodSecurity {
         }
         let mut found = Vec::new();
         self.template(&plan.template, "spec.podTemplate", &mut found);
-        for planned in &plan.functions {
-            let path = format!("spec.functions.{}", planned.function.name);
-            self.template(&planned.template, &format!("{path}.podTemplate"), &mut found);
-            if planned.function.host_network {
-                found.push(format!("{path}.hostNetwork"));
-            }
-        }
-        for planned in &plan.services {
-            let path = format!("spec.services.{}", planned.service.name);
-            self.template(&planned.template, &format!("{path}.podTemplate"), &mut found);
-            if planned.service.host_network {
+        let functions =
+            plan.functions.iter().map(|PlannedFunction { function, template, .. }| {
+                (format!("spec.functions.{}", function.name), template, function.host_network)
+            });
+        let services = plan.services.iter().map(|PlannedService { service, template, .. }| {
+            (format!("spec.services.{}", service.name), template, service.host_network)
+        });
+        for (path, template, host_network) in functions.chain(services) {
+            self.template(template, &format!("{path}.podTemplate"), &mut found);
+            if host_network {
                 found.push(format!("{path}.hostNetwork"));
             }
         }
@@ -157,17 +157,7 @@ impl PodSecurity {
         for sysctl in context.sysctls.iter().flatten() {
             fault(!SYSCTLS.contains(&&*sysctl.name), &format!("sysctls.{}", sysctl.name));
         }
-        let seccomp = context.seccomp_profile.as_ref();
-        fault(seccomp.is_some_and(|it| it.type_ == UNCONFINED), "seccompProfile");
-        let apparmor = context.app_armor_profile.as_ref();
-        fault(apparmor.is_some_and(|it| it.type_ == UNCONFINED), "appArmorProfile");
-        fault(context.se_linux_options.as_ref().is_some_and(is_other_label), "seLinuxOptions");
-        let windows = context.windows_options.as_ref();
-        fault(windows.is_some_and(|it| it.host_process == Some(true)), "windowsOptions");
-        if self == Self::Restricted {
-            fault(context.run_as_non_root == Some(false), "runAsNonRoot");
-            fault(context.run_as_user == Some(0), "runAsUser");
-        }
+        self.shared(&SharedContext::from(context), &mut fault);
     }
 
     fn container(self, container: &Container, path: &str, found: &mut Vec<String>) {
@@ -198,22 +188,63 @@ impl PodSecurity {
         }
         let proc_mount = context.proc_mount.as_deref().unwrap_or("Default");
         fault(proc_mount != "Default", "procMount");
-        let seccomp = context.seccomp_profile.as_ref();
-        fault(seccomp.is_some_and(|it| it.type_ == UNCONFINED), "seccompProfile");
-        let apparmor = context.app_armor_profile.as_ref();
-        fault(apparmor.is_some_and(|it| it.type_ == UNCONFINED), "appArmorProfile");
-        fault(context.se_linux_options.as_ref().is_some_and(is_other_label), "seLinuxOptions");
-        let windows = context.windows_options.as_ref();
-        fault(windows.is_some_and(|it| it.host_process == Some(true)), "windowsOptions");
         if self == Self::Restricted {
             fault(context.allow_privilege_escalation == Some(true), "allowPrivilegeEscalation");
+        }
+        self.shared(&SharedContext::from(context), &mut fault);
+    }
+
+    /// The fields that a pod and its containers have alike.
+    fn shared(self, context: &SharedContext<'_>, fault: &mut impl FnMut(bool, &str)) {
+        let SharedContext { seccomp, apparmor, label, windows, .. } = context;
+        fault(seccomp.is_some_and(|it| it.type_ == UNCONFINED), "seccompProfile");
+        fault(apparmor.is_some_and(|it| it.type_ == UNCONFINED), "appArmorProfile");
+        fault(label.is_some_and(is_other_label), "seLinuxOptions");
+        fault(windows.is_some_and(|it| it.host_process == Some(true)), "windowsOptions");
+        if self == Self::Restricted {
             fault(context.run_as_non_root == Some(false), "runAsNonRoot");
             fault(context.run_as_user == Some(0), "runAsUser");
         }
     }
 }
 
-fn is_other_label(options: &k8s_openapi::api::core::v1::SELinuxOptions) -> bool {
+/// What the security contexts of a pod and of a container have alike.
+struct SharedContext<'a> {
+    seccomp: Option<&'a SeccompProfile>,
+    apparmor: Option<&'a AppArmorProfile>,
+    label: Option<&'a SELinuxOptions>,
+    windows: Option<&'a WindowsSecurityContextOptions>,
+    run_as_non_root: Option<bool>,
+    run_as_user: Option<i64>,
+}
+
+impl<'a> From<&'a PodSecurityContext> for SharedContext<'a> {
+    fn from(context: &'a PodSecurityContext) -> Self {
+        Self {
+            seccomp: context.seccomp_profile.as_ref(),
+            apparmor: context.app_armor_profile.as_ref(),
+            label: context.se_linux_options.as_ref(),
+            windows: context.windows_options.as_ref(),
+            run_as_non_root: context.run_as_non_root,
+            run_as_user: context.run_as_user,
+        }
+    }
+}
+
+impl<'a> From<&'a SecurityContext> for SharedContext<'a> {
+    fn from(context: &'a SecurityContext) -> Self {
+        Self {
+            seccomp: context.seccomp_profile.as_ref(),
+            apparmor: context.app_armor_profile.as_ref(),
+            label: context.se_linux_options.as_ref(),
+            windows: context.windows_options.as_ref(),
+            run_as_non_root: context.run_as_non_root,
+            run_as_user: context.run_as_user,
+        }
+    }
+}
+
+fn is_other_label(options: &SELinuxOptions) -> bool {
     let is_set = |it: &Option<String>| it.as_ref().is_some_and(|it| !it.is_empty());
     let label = options.type_.as_deref().unwrap_or_default();
     !SELINUX_TYPES.contains(&label) || is_set(&options.user) || is_set(&options.role)

@@ -17,11 +17,10 @@ use super::connections::ConnectionState;
 use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, receive};
 use super::response_body::ResponseBody;
 use super::server::TOO_MANY_CLIENTS;
-use super::status::{failed, sentence};
+use super::status::{failed, sentence, status_of_call};
 use super::{HttpLimits, metadata};
 use crate::caller::{HostAnswer, HostCall, HostCaller};
 use crate::network::EVENT_MAX;
-use cwasi_modes::causes::TooLarge;
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::random::bytes16;
 use cwasi_sys::segment::SegmentError;
@@ -216,15 +215,7 @@ impl FunctionFront {
         let (recorded, ended) = self.caller.call_traced(call).await;
         let answered = ended.map_err(|error| {
             let mut response = refused_call(id, target, &error);
-            match error {
-                // Another instance takes less.
-                CallError::TooLarge(TooLarge::Head { .. }) => {
-                    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-                }
-                // The request was within the limit, so it is the response that is not.
-                CallError::TooLarge(_) => *response.status_mut() = StatusCode::BAD_GATEWAY,
-                _ => {}
-            }
+            *response.status_mut() = status_of_call(&error);
             response
         });
         Ok((recorded, answered))
@@ -321,16 +312,21 @@ fn parts_of<B>(request: Request<B>) -> (Parts, B) {
     (head, body)
 }
 
-/// The response of a call that failed. The log has what the client does not read; what a client alone can cause, such as
-/// a wrong name, is not worth a line.
+/// The response of a call that failed.
 fn refused_call(id: CallId, target: &str, error: &CallError) -> Response<ResponseBody> {
+    log_failed(id, target, error);
+    failed(error, id)
+}
+
+/// Logs what the client of a failed call does not read. What a client alone can cause, such as a wrong name, is not worth
+/// a line.
+pub fn log_failed(id: CallId, target: &str, error: &CallError) {
     match error.errno() {
         Errno::NoSuchFunction | Errno::InvalidArgument | Errno::Overloaded => {
             tracing::debug!(call = %id, target, %error, "an HTTP request failed");
         }
         _ => tracing::warn!(call = %id, target, %error, "an HTTP request failed"),
     }
-    failed(error)
 }
 
 /// Tells the client the id under which log and traces have its request.

@@ -10,15 +10,12 @@ use hyper::{Response, StatusCode};
 
 use super::response_body::ResponseBody;
 use cwasi_modes::CallError;
+use cwasi_wire::ids::CallId;
 
 /// Header with the errno's name.
 pub const ERRNO_HEADER: HeaderName = HeaderName::from_static("cwasi-errno");
 /// Seconds after which a client may try again, when there was no room.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
-
-/// What a client reads of a command that ended with an error; its output may have secrets of its operator.
-const COMMAND_FAILED: &str =
-    "the function ended with an error: the log has its output, under the id of this call";
 
 /// The status of a call that ended with this errno.
 #[must_use]
@@ -29,7 +26,7 @@ pub const fn status_of(errno: Errno) -> StatusCode {
         Errno::Refused => StatusCode::FORBIDDEN,
         Errno::Timeout => StatusCode::GATEWAY_TIMEOUT,
         Errno::Overloaded => StatusCode::TOO_MANY_REQUESTS,
-        Errno::Trapped | Errno::Broken => StatusCode::BAD_GATEWAY,
+        Errno::Broken => StatusCode::BAD_GATEWAY,
         Errno::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Errno::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
         Errno::NotAvailable => StatusCode::NOT_IMPLEMENTED,
@@ -37,10 +34,41 @@ pub const fn status_of(errno: Errno) -> StatusCode {
     }
 }
 
-/// What a client reads of a call that failed. A function's own error is its answer.
+/// The status of a call that ended with this error, when the request was within the function's limits.
 #[must_use]
-pub fn client_text(error: &CallError) -> &str {
-    match error.errno() {
+pub fn status_of_call(error: &CallError) -> StatusCode {
+    match error {
+        // Another instance takes less.
+        CallError::TooLarge(cause) if cause.is_head() => {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        }
+        // So it is the response that is not.
+        CallError::TooLarge(_) | CallError::Undeliverable { .. } => StatusCode::BAD_GATEWAY,
+        other => status_of(other.errno()),
+    }
+}
+
+/// What a client reads of the call `id` that failed. An error, an exception and a crash of a function are one to it: their
+/// text may have secrets of the operator, who finds it in the log.
+#[must_use]
+pub fn client_text(error: &CallError, id: CallId) -> String {
+    match error {
+        CallError::Undeliverable { .. } => {
+            format!(
+                "the function's response cannot be delivered: its log says why, under the id {id}"
+            )
+        }
+        _ if matches!(error.errno(), Errno::Failed | Errno::Trapped) => {
+            format!("the function failed: its log says why, under the id {id}")
+        }
+        _ => sentence_of(error.errno()).to_owned(),
+    }
+}
+
+/// What a client reads of a call that ended with this errno.
+#[must_use]
+pub const fn sentence_of(errno: Errno) -> &'static str {
+    match errno {
         Errno::InvalidArgument => {
             "this is no function's name, or the function takes no single calls"
         }
@@ -48,25 +76,21 @@ pub fn client_text(error: &CallError) -> &str {
         Errno::Refused => "the function does not take calls from here",
         Errno::Timeout => "the function did not answer in time",
         Errno::Overloaded => "the function is busy: try again later",
+        Errno::Failed => "the function failed",
         Errno::Trapped => "the function crashed",
         Errno::PayloadTooLarge => "the request or the response is larger than the function allows",
         Errno::Unreachable => "the function cannot be reached and has not run: try again later",
         Errno::Broken => "the function was lost while it ran",
         Errno::NotAvailable => "this is not available here",
-        Errno::Failed => match error {
-            CallError::Failed { message } => message,
-            CallError::CommandFailed { .. } => COMMAND_FAILED,
-            _ => "the function failed",
-        },
         _ => "a fault of the host",
     }
 }
 
-/// The response of a call that failed; its header names the id that its sentence speaks of.
+/// The response of a call that failed.
 #[must_use]
-pub fn failed(error: &CallError) -> Response<ResponseBody> {
+pub fn failed(error: &CallError, id: CallId) -> Response<ResponseBody> {
     let errno = error.errno();
-    let mut response = sentence(status_of(errno), client_text(error));
+    let mut response = sentence(status_of(errno), &client_text(error, id));
     if let Ok(name) = HeaderValue::from_str(errno.name()) {
         response.headers_mut().insert(ERRNO_HEADER, name);
     }
@@ -98,6 +122,8 @@ pub fn sentence(status: StatusCode, text: &str) -> Response<ResponseBody> {
 
 #[cfg(test)]
 mod tests {
+    use cwasi_modes::causes::TooLarge;
+
     use super::*;
 
     const PAGE: &str = include_str!("../../../docs/http.md");
@@ -114,17 +140,44 @@ mod tests {
     }
 
     #[test]
-    fn a_commands_output_is_for_operators() {
-        let message = "f: exit code 1; end of its stderr: password".to_owned();
-        assert!(!client_text(&CallError::CommandFailed { message }).contains("password"));
-        assert_eq!(client_text(&CallError::Failed { message: "no wheels".into() }), "no wheels");
+    fn a_functions_output_is_for_operators_and_its_ends_are_one_to_clients() {
+        let id = CallId([0x1a; 16]);
+        let message = || "f: exit code 1; end of its stderr: password".to_owned();
+        let ends = [
+            CallError::CommandFailed { message: message() },
+            CallError::Failed { message: message() },
+            CallError::Trapped { message: message() },
+        ];
+        for error in ends {
+            let text = client_text(&error, id);
+            assert_eq!(
+                (status_of_call(&error).as_u16(), text),
+                (500, format!("the function failed: its log says why, under the id {id}"))
+            );
+        }
+        let error = CallError::Undeliverable { message: message() };
+        assert_eq!(status_of_call(&error).as_u16(), 502);
+        assert!(!client_text(&error, id).contains("password"));
+    }
+
+    #[test]
+    fn what_is_too_large_is_the_head_or_the_response() {
+        let head = TooLarge::Head { target: "f".to_owned(), length: 2, limit: 1 };
+        let head = CallError::from(head);
+        // As another process says it.
+        let remote = CallError::from_wire(head.outcome(), head.wire_message(), "f");
+        for error in [head, remote] {
+            assert_eq!(status_of_call(&error).as_u16(), 431, "{error}");
+        }
+        assert_eq!(status_of_call(&CallError::too_large("response of f", 2, 1)).as_u16(), 502);
     }
 
     #[test]
     fn who_may_try_again_is_told_when() {
         let busy = sentence(StatusCode::TOO_MANY_REQUESTS, "busy");
         assert_eq!(busy.headers()[RETRY_AFTER], "1");
-        let missing = failed(&CallError::NoSuchFunction { message: "none".to_owned() });
+        let missing = CallError::NoSuchFunction { message: "none".to_owned() };
+        let missing = failed(&missing, CallId([1; 16]));
         assert!(missing.headers().get(RETRY_AFTER).is_none());
         assert_eq!(missing.headers()[ERRNO_HEADER], Errno::NoSuchFunction.name());
     }

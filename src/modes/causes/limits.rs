@@ -134,6 +134,17 @@ pub enum TooLarge {
     /// Another process says so.
     #[error("{text}")]
     Remote { text: String },
+    /// The same of the head of an HTTP request.
+    #[error("{text}")]
+    RemoteHead { text: String },
+}
+
+impl TooLarge {
+    /// True if it is the head of an HTTP request, and not a payload.
+    #[must_use]
+    pub const fn is_head(&self) -> bool {
+        matches!(self, Self::Head { .. } | Self::RemoteHead { .. })
+    }
 }
 
 /// Which bound of a fan-in's waiting parts is reached.

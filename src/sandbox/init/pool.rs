@@ -46,11 +46,25 @@ pub type ForkWorker<'t> = Box<dyn Fn(WorkerSetup<'_>) -> io::Result<(Pid, OwnedF
 
 /// A worker that the kernel did not fork.
 #[derive(Debug, thiserror::Error)]
-#[error("a worker cannot be forked")]
+#[error("a worker cannot be forked{}", self.why())]
 pub struct NotForked {
     /// The function goes on without it.
     pub is_added: bool,
     pub source: io::Error,
+}
+
+impl NotForked {
+    /// The limit that the kernel may have met, and its error.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let hint = match self.source.raw_os_error() {
+            Some(libc::EAGAIN) => {
+                ": the container's pids limit, or its user's RLIMIT_NPROC, allows no more processes"
+            }
+            _ => "",
+        };
+        format!("{hint}: {}", self.source)
+    }
 }
 
 /// The place of a worker.

@@ -9,7 +9,6 @@ use std::os::unix::fs::FileExt;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use crate::stderr;
 use cwasi_modes::{CallError, Payload};
 use cwasi_sys::process::redirect;
 use cwasi_sys::segment::Segment;
@@ -82,7 +81,6 @@ pub fn run<I: Instance>(
                 CallError::CommandFailed { message: format!("{function}: exit code {code}{said}") }
             }
             CommandEnd::Trapped(trap) => {
-                stderr::try_line(&format!("{function}: {trap}"));
                 CallError::Trapped { message: format!("{function}: {trap}{said}") }
             }
         });

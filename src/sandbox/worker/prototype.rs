@@ -8,7 +8,6 @@ use cwasi_vm::{Host, Instance, Module};
 use cwasi_wire::control::FunctionLaunch;
 
 use crate::cause_chain::cause_chain;
-use crate::stderr;
 
 /// What the prototype passes as the last argument.
 const LAST_ARGUMENT: &str = "15";
@@ -43,7 +42,6 @@ pub fn run<M: Module>(
             message: format!("{function} called exit({code}) instead of answering"),
         }),
         Err(GuestStop::Trapped(trap)) => {
-            stderr::try_line(&format!("{function}: {trap}"));
             Err(CallError::Trapped { message: format!("{function}: {trap}") })
         }
     }

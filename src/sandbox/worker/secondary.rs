@@ -4,6 +4,7 @@
 use crate::cause_chain::cause_chain;
 use crate::stderr;
 use crate::worker_table::WorkerSlot;
+use cwasi_abi::Errno;
 use cwasi_dispatcher::spans::SpanEnd;
 use cwasi_modes::CallResult;
 use cwasi_modes::local::LocalError;
@@ -13,10 +14,10 @@ use cwasi_sys::seqpacket::SocketError;
 use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Preallocation};
 use cwasi_vm::{Instance, Module, Start, VmError};
 use cwasi_wire::control::{Entry, FunctionLaunch, Isolation};
+use cwasi_wire::metadata::is_of_http;
 
 use super::command::{self, SavedStdio};
 use super::prototype;
-use super::replies::Replies;
 use super::requests::{Invocation, Requests};
 use super::{Worker, WorkerSetup};
 
@@ -219,12 +220,12 @@ impl<M: Module> Server<'_, M> {
             Entry::Reactor => self.handle(ready, invocation),
             Entry::Command { export } => {
                 let done = self.run_command(ready, export, invocation);
-                replies.send(&done);
+                send(invocation, &done);
                 false
             }
             Entry::Prototype => {
                 let done = self.run_prototype(invocation);
-                replies.send(&done);
+                send(invocation, &done);
                 false
             }
         };
@@ -294,10 +295,8 @@ impl<M: Module> Server<'_, M> {
             self.handler_ended(invocation);
             let needs_fresh_instance = ready.kept.needs_fresh_instance().filter(|_| !is_last_try);
             let Some(needed) = needs_fresh_instance else {
-                // After a trap or an exit it is unknown.
-                let is_known =
-                    !matches!(handled, HandlerOutcome::Exited(_) | HandlerOutcome::Trapped(_));
-                answer(self.worker.launch, &invocation.replies, handled);
+                let is_known = is_known_after(&handled);
+                answer(self.worker.launch, invocation, handled);
                 self.ahead.learn(ready.kept.needed());
                 return is_known;
             };
@@ -311,7 +310,7 @@ impl<M: Module> Server<'_, M> {
                 Ok(false) => (message, true),
                 Err(error) => (cause_chain(&error), false),
             };
-            invocation.replies.send(&Err(CallError::Failed { message }));
+            send(invocation, &Err(CallError::Failed { message }));
             return is_known;
         }
     }
@@ -325,8 +324,38 @@ impl<M: Module> Server<'_, M> {
     }
 }
 
-fn answer(launch: &FunctionLaunch, replies: &Replies, handled: HandlerOutcome<'_>) {
-    let function = &launch.identity.function;
+/// False if the state of an instance is unknown after this end.
+const fn is_known_after(handled: &HandlerOutcome<'_>) -> bool {
+    match handled {
+        HandlerOutcome::Exited(_)
+        | HandlerOutcome::Trapped(_)
+        | HandlerOutcome::Undeliverable(_) => false,
+        HandlerOutcome::Answered(_)
+        | HandlerOutcome::InPlace(_)
+        | HandlerOutcome::Returned(_)
+        | HandlerOutcome::Failed(_) => true,
+    }
+}
+
+/// Sends the end of an invocation. Logs it if its guest did not answer, under the ids of the invocation: a trap, and what
+/// an HTTP client does not read of an error. Other callers read the error themselves.
+fn send(invocation: &Invocation, end: &CallResult) {
+    if let Err(error) = end {
+        let is_trap = error.errno() == Errno::Trapped;
+        let is_hidden = error.errno() == Errno::Failed && is_of_http(&invocation.context.metadata);
+        if is_trap || is_hidden {
+            let text = match error {
+                CallError::Failed { message } => format!("the request failed: {message}"),
+                other => other.to_string(),
+            };
+            stderr::try_line_of(&invocation.context, &text);
+        }
+    }
+    invocation.replies.send(end);
+}
+
+fn answer(launch: &FunctionLaunch, invocation: &Invocation, handled: HandlerOutcome<'_>) {
+    let (function, replies) = (&launch.identity.function, &invocation.replies);
     let too_large = |length| {
         CallError::too_large(&format!("response of {function}"), length, launch.max_payload)
     };
@@ -348,9 +377,11 @@ fn answer(launch: &FunctionLaunch, replies: &Replies, handled: HandlerOutcome<'_
             message: format!("{function} called exit({code}) instead of answering"),
         },
         HandlerOutcome::Trapped(trap) => {
-            stderr::try_line(&format!("{function}: {trap}"));
             CallError::Trapped { message: format!("{function}: {trap}") }
         }
+        HandlerOutcome::Undeliverable(reason) => {
+            CallError::Undeliverable { message: format!("{function}: {reason}") }
+        }
     };
-    replies.send(&Err(error));
+    send(invocation, &Err(error));
 }

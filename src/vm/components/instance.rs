@@ -153,10 +153,10 @@ impl ComponentInstance {
     fn taken(
         &mut self,
         ended: Result<Resource<GuestPayload>, String>,
-    ) -> Result<Result<Payload, String>, GuestStop> {
+    ) -> Result<Result<Payload, NoResponse>, GuestStop> {
         let handle = match ended {
             Ok(handle) => handle,
-            Err(text) => return Ok(Err(text)),
+            Err(text) => return Ok(Err(NoResponse::Failed(text))),
         };
         let taken = self.store.data_mut().table.delete(handle);
         let GuestPayload(payload) = taken.map_err(|error| unusable(&error.to_string()))?;
@@ -167,7 +167,7 @@ impl ComponentInstance {
         &mut self,
         payload: &Payload,
         host: &mut LentHost,
-    ) -> Result<Result<Payload, String>, GuestStop> {
+    ) -> Result<Result<Payload, NoResponse>, GuestStop> {
         let program = Rc::clone(&self.program);
         let exports = &program.exports;
         let mut method = || host.with(|host| host.text(HTTP_METHOD)).flatten();
@@ -191,7 +191,7 @@ impl ComponentInstance {
         let params = (PassedList::of(payload),);
         let (ended,) =
             self.call::<_, Handled<ReturnedList>>((entry, HANDLE_FUNCTION), params, host).await?;
-        Ok(ended.map(|ReturnedList(response)| response))
+        Ok(ended.map(|ReturnedList(response)| response).map_err(NoResponse::Failed))
     }
 
     async fn handle_http(
@@ -199,12 +199,15 @@ impl ComponentInstance {
         entry: &HttpExport,
         payload: &Payload,
         host: &mut LentHost,
-    ) -> Result<Result<Payload, String>, GuestStop> {
+    ) -> Result<Result<Payload, NoResponse>, GuestStop> {
         let body = payload.clone().into_vec().map_err(|error| unusable(&error.to_string()))?;
         let no_host = || unusable("the host is gone");
         let request = match host.with(|host| http::request(host, body)).ok_or_else(no_host)? {
             Ok(request) => request,
-            Err(error) => return Ok(Err(format!("the request's head is invalid: {error}"))),
+            Err(error) => {
+                let text = format!("the request's head is invalid: {error}");
+                return Ok(Err(NoResponse::Failed(text)));
+            }
         };
         let instance = self.instance;
         let answer = self
@@ -218,10 +221,9 @@ impl ComponentInstance {
         match answer {
             Ok(response) => {
                 let body = host.with(|host| http::answered(host, response)).ok_or_else(no_host)?;
-                // Not the function's answer: the client gets 502.
-                body.map(|body| Ok(Payload::Inline(body))).map_err(|text| unusable(&text))
+                Ok(body.map(Payload::Inline).map_err(NoResponse::Undeliverable))
             }
-            Err(text) => Ok(Err(text)),
+            Err(text) => Ok(Err(NoResponse::Failed(text))),
         }
     }
 
@@ -230,12 +232,11 @@ impl ComponentInstance {
         expected: u32,
         parts: &[(u32, &Payload)],
         host: &mut LentHost,
-    ) -> Result<Result<Payload, String>, GuestStop> {
+    ) -> Result<Result<Payload, NoResponse>, GuestStop> {
         let program = Rc::clone(&self.program);
         let Some(entry) = &program.exports.group_handler else {
-            return Ok(Err(
-                "the component has no `cwasi:function/group-handler` for a group".into()
-            ));
+            let text = "the component has no `cwasi:function/group-handler` for a group";
+            return Ok(Err(NoResponse::Failed(text.to_owned())));
         };
         let part = |(number, payload): &(u32, &Payload)| {
             Ok(GroupPart { number: *number, payload: self.push(payload)? })
@@ -286,7 +287,10 @@ impl ComponentInstance {
         };
         match handled {
             Ok(Ok(response)) => HandlerOutcome::Returned(response),
-            Ok(Err(text)) => HandlerOutcome::Failed(failure_message(text.as_bytes())),
+            Ok(Err(NoResponse::Failed(text))) => {
+                HandlerOutcome::Failed(failure_message(text.as_bytes()))
+            }
+            Ok(Err(NoResponse::Undeliverable(text))) => HandlerOutcome::Undeliverable(text),
             Err(GuestStop::Exited(code)) => HandlerOutcome::Exited(code),
             Err(GuestStop::Trapped(trap)) => HandlerOutcome::Trapped(trap),
         }
@@ -331,6 +335,14 @@ impl PayloadHandler for ComponentInstance {
             HandlerOutcome::Trapped(Trap { export, reason })
         })
     }
+}
+
+/// Why a handler that returned has no response.
+enum NoResponse {
+    /// Its own error.
+    Failed(String),
+    /// The head of its HTTP response cannot be delivered.
+    Undeliverable(String),
 }
 
 fn unusable(reason: &str) -> GuestStop {

@@ -108,6 +108,7 @@ fn run_with(guest: &mut Scripted, payload: &Payload) -> Ended {
         HandlerOutcome::Failed(message) => Ended::Failed(message),
         HandlerOutcome::Exited(code) => Ended::Exited(code),
         HandlerOutcome::Trapped(trap) => Ended::Trapped(trap),
+        HandlerOutcome::Undeliverable(reason) => panic!("{reason}"),
     }
 }
 

@@ -89,6 +89,20 @@ impl Example {
     /// # Errors
     /// When the page does not show it, set-up has not unpacked the compilers, or a compiler refuses it.
     pub fn build(self, dir: &Path) -> Result<PathBuf> {
+        self.build_changed(dir, str::to_owned)
+    }
+
+    /// The same with a change of the source.
+    ///
+    /// # Errors
+    /// As [`Self::build`], and when nothing was changed that should be.
+    pub fn build_with(self, dir: &Path, (old, new): (&str, &str)) -> Result<PathBuf> {
+        let (page, name) = self.source();
+        ensure!(page_text(page)?.contains(old), "{name} in docs/{page} has no `{old}`");
+        self.build_changed(dir, |source| source.replacen(old, new, 1))
+    }
+
+    fn build_changed(self, dir: &Path, change: impl Fn(&str) -> String) -> Result<PathBuf> {
         let (page, name) = self.source();
         let text = page_text(page)?;
         let (source, command) =
@@ -106,7 +120,7 @@ impl Example {
         if self == Self::ComponentRust {
             write_manifest(&text, dir)?;
         }
-        fs::write(dir.join(name), source)?;
+        fs::write(dir.join(name), change(source))?;
         let module = dir.join(name).with_extension("wasm");
         if module.exists() {
             fs::remove_file(&module)?;

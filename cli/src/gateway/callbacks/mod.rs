@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use cwasi_abi::Errno;
 use cwasi_host::caller::HostAnswer;
-use cwasi_host::http::front::{CALL_ID, DeferredCall, FunctionFront, accepted};
+use cwasi_host::http::front::{CALL_ID, DeferredCall, FunctionFront, accepted, log_failed};
 use cwasi_host::http::metadata::head_of;
 use cwasi_host::http::response_body::ResponseBody;
-use cwasi_host::http::status::{ERRNO_HEADER, client_text, sentence, status_of};
+use cwasi_host::http::status::{ERRNO_HEADER, client_text, sentence, status_of_call};
 use cwasi_host::network::EVENT_MAX;
 use cwasi_modes::CallError;
 use cwasi_networked::Backoff;
@@ -228,7 +228,10 @@ impl Callbacks {
                 continue;
             }
             let seconds = began.elapsed().as_secs_f64();
-            let (answer, body) = stored(ended, url, function, seconds);
+            if let Err(error) = &ended {
+                log_failed(id, &function, error);
+            }
+            let (answer, body) = stored(id, ended, url, function, seconds);
             self.in_spool(move |spool| {
                 spool.store(id, SpoolFile::Answer, &answer, &body)?;
                 spool.remove(id, SpoolFile::Call)
@@ -323,6 +326,7 @@ fn is_transient(sent: &Result<StatusCode, DeliveryError>) -> bool {
 
 /// An answer as the spool has it.
 fn stored(
+    id: CallId,
     ended: Result<HostAnswer, CallError>,
     url: String,
     function: String,
@@ -343,13 +347,9 @@ fn stored(
     let (status, content_type, errno, body) = match ended {
         Ok((status, kind, body)) => (status, kind, String::new(), body),
         Err(error) => {
-            let text = format!("{}\n", client_text(&error)).into_bytes();
-            let status = match error {
-                CallError::TooLarge(_) => StatusCode::BAD_GATEWAY,
-                ref error => status_of(error.errno()),
-            };
+            let text = format!("{}\n", client_text(&error, id)).into_bytes();
             let kind = "text/plain; charset=utf-8".to_owned();
-            (status, kind, error.errno().name().to_owned(), text)
+            (status_of_call(&error), kind, error.errno().name().to_owned(), text)
         }
     };
     let status = status.as_u16();

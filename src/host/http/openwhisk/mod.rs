@@ -24,8 +24,9 @@ use super::connections::ConnectionState;
 use super::request_body::{BodyError, BodyLimits, BodyMemory, ReceivedBody, receive};
 use super::response_body::ResponseBody;
 use super::server::{Service, TOO_MANY_CLIENTS};
-use super::status::{client_text, status_of};
+use super::status::{sentence_of, status_of};
 use crate::caller::{HostCall, HostCaller};
+use cwasi_abi::Errno;
 use cwasi_coordinator::delivered::Delivery;
 use cwasi_modes::{CallError, Payload};
 
@@ -42,6 +43,9 @@ const PROPERTIES_MAX: u64 = 64 << 10;
 const MORE_THAN_ONCE: &str = "Cannot initialize the action more than once.";
 const NO_CODE: &str = "Missing main/no code to execute.";
 const NO_DICTIONARY: &str = "The action did not return a dictionary.";
+/// Its output may have secrets of its operator.
+const COMMAND_FAILED: &str =
+    "the function ended with an error: the log has its output, under the id of this call";
 const NOT_INITIALIZED: &str = "The action has not been initialized.";
 
 /// Why an action does not start.
@@ -284,12 +288,26 @@ fn result_of(ended: Result<Vec<u8>, CallError>) -> Result<Answer, Refusal> {
         // The action's own error: with another status OpenWhisk would discard the container.
         Err(error @ (CallError::Failed { .. } | CallError::CommandFailed { .. })) => {
             tracing::debug!(%error, "an activation failed");
-            Ok(Answer(error_body(client_text(&error))))
+            Ok(Answer(error_body(error_text(&error))))
         }
         Err(error) => {
             tracing::warn!(%error, "an activation failed");
-            Err(Refusal::new(status_of(error.errno()), client_text(&error)))
+            let status = match error.errno() {
+                Errno::Trapped => StatusCode::BAD_GATEWAY,
+                errno => status_of(errno),
+            };
+            Err(Refusal::new(status, error_text(&error)))
         }
+    }
+}
+
+/// What the platform reads of an activation that failed: the action's own error is its result.
+#[must_use]
+pub fn error_text(error: &CallError) -> &str {
+    match error {
+        CallError::Failed { message } => message,
+        CallError::CommandFailed { .. } => COMMAND_FAILED,
+        other => sentence_of(other.errno()),
     }
 }
 

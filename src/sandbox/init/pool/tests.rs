@@ -92,6 +92,20 @@ fn a_worker_that_dies_at_once_is_replaced_later_and_later() {
 }
 
 #[test]
+fn what_is_not_forked_says_which_limit_to_raise() {
+    let text = |errno: i32| {
+        let source = io::Error::from_raw_os_error(errno);
+        NotForked { is_added: true, source }.to_string()
+    };
+    let full = text(libc::EAGAIN);
+    let hint =
+        "a worker cannot be forked: the container's pids limit, or its user's RLIMIT_NPROC, allows";
+    assert!(full.starts_with(hint), "{full}");
+    assert!(full.ends_with(&io::Error::from_raw_os_error(libc::EAGAIN).to_string()), "{full}");
+    assert!(text(libc::ENOMEM).starts_with("a worker cannot be forked: Cannot"));
+}
+
+#[test]
 fn workers_are_idle_once_they_said_so() {
     let sockets = Sockets::default();
     let table = WorkerTable::new(2).unwrap();

@@ -164,24 +164,17 @@ impl<'a, M: Module> Secondary<'a, M> {
     fn fork_workers(&mut self, now: u64) -> ControlFlow<i32> {
         if let Err(error) = self.scheduler.fork_workers(now) {
             if !self.announced {
-                let why = self.cannot_fork(&error.source);
+                let workers = self.sandbox.launch.concurrency;
+                let why = format!(
+                    "its workers (cwasi.concurrency: {workers}) cannot be forked{}",
+                    error.why()
+                );
                 return ControlFlow::Break(self.sandbox.start_failed(&why));
             }
             let without = if error.is_added { "; the function goes on without it" } else { "" };
-            self.errors.log(&format!("a worker cannot be forked: {}{without}", error.source));
+            self.errors.log(&format!("{error}{without}"));
         }
         ControlFlow::Continue(())
-    }
-
-    /// Why the function cannot start when a worker cannot be forked.
-    fn cannot_fork(&self, error: &io::Error) -> String {
-        let workers = self.sandbox.launch.concurrency;
-        let hint = if error.raw_os_error() == Some(libc::EAGAIN) {
-            ": the container's pids limit, or its user's RLIMIT_NPROC, allows no more processes"
-        } else {
-            ""
-        };
-        format!("its workers (cwasi.concurrency: {workers}) cannot be forked{hint}: {error}")
     }
 
     /// Takes out the workers that ended, and gives no work to those that are stopped. Breaks when the function cannot
