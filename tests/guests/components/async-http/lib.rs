@@ -80,7 +80,11 @@ async fn pass(mut from: StreamReader<u8>, mut to: StreamWriter<u8>) {
 /// Status and body of the response of a server, or the error.
 async fn fetch(url: &str) -> Result<String, String> {
     let (scheme, rest) = url.split_once("://").ok_or("no scheme")?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // A URL that ends with its host is a request without a path.
+    let (authority, path) = match rest.split_once('/') {
+        Some((authority, path)) => (authority, Some(format!("/{path}"))),
+        None => (rest, None),
+    };
     let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
     let (trailers_sender, trailers) = wit_future::new(|| Ok(None));
     drop(trailers_sender);
@@ -89,7 +93,7 @@ async fn fetch(url: &str) -> Result<String, String> {
     request.set_method(&Method::Post).map_err(refused)?;
     request.set_scheme(Some(&scheme)).map_err(refused)?;
     request.set_authority(Some(authority)).map_err(refused)?;
-    request.set_path_with_query(Some(&format!("/{path}"))).map_err(refused)?;
+    request.set_path_with_query(path.as_deref()).map_err(refused)?;
     let response = client::send(request).await.map_err(|error| format!("{error:?}"))?;
     let status = response.get_status_code();
     let (_sender, read) = wit_future::new(|| Ok(()));
