@@ -88,13 +88,16 @@ async fn fetch(url: &str) -> Result<String, String> {
     let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
     let (trailers_sender, trailers) = wit_future::new(|| Ok(None));
     drop(trailers_sender);
-    let (request, _sent) = Request::new(Fields::new(), None, trailers, None);
+    let (request, sent) = Request::new(Fields::new(), None, trailers, None);
     let refused = |()| "the request is refused".to_owned();
     request.set_method(&Method::Post).map_err(refused)?;
     request.set_scheme(Some(&scheme)).map_err(refused)?;
     request.set_authority(Some(authority)).map_err(refused)?;
     request.set_path_with_query(path.as_deref()).map_err(refused)?;
-    let response = client::send(request).await.map_err(|error| format!("{error:?}"))?;
+    let response = match client::send(request).await {
+        Ok(response) => response,
+        Err(error) => return Err(format!("{error:?}; sent: {:?}", sent.await)),
+    };
     let status = response.get_status_code();
     let (_sender, read) = wit_future::new(|| Ok(()));
     let (body, ended) = Response::consume_body(response, read);
