@@ -1,6 +1,6 @@
 //! Outgoing requests where wasmtime-wasi-http differs from WASI. Runs in a worker.
 //!
-//! - A request without a path asks for `/`: no path is an empty one. wasmtime-wasi-http says that its URI is invalid.
+//! - A request without a path asks for `/`: no path is an empty one. wasmtime-wasi-http refuses its URI.
 //! - In WASI 0.3 the future of a request's transmission has the error of a request that was not sent. In
 //!   wasmtime-wasi-http it says that the request was sent.
 

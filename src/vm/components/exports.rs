@@ -39,7 +39,7 @@ impl Exports {
             let version = |wanted: fn(&str) -> bool| {
                 names.iter().find(|name| interface.is(name) && wanted(name))
             };
-            // A Rust program with `run` of WASI 0.3 also has that of 0.2: its `main`, which panics.
+            // A Rust program with `run` of WASI 0.3 also has that of 0.2: its `main`, a stub.
             let name = version(is_wasi_3).or_else(|| version(|_any| true))?;
             let instance = component.get_export_index(None, name)?;
             let (item, index) = component.get_export(Some(&instance), function)?;
