@@ -2,7 +2,7 @@
 
 use cwasi_abi::interfaces::{
     GROUP_HANDLER, HANDLE_FUNCTION, HANDLER, HTTP_HANDLER, INCOMING_HANDLER, Interface,
-    PAYLOAD_HANDLER, RUN, RUN_FUNCTION,
+    PAYLOAD_HANDLER, RUN, RUN_FUNCTION, is_wasi_3,
 };
 use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex, types};
@@ -36,7 +36,11 @@ impl Exports {
             .map(|(name, _item)| name.to_owned())
             .collect();
         let find = |interface: Interface, function: &str| {
-            let name = names.iter().find(|name| interface.is(name))?;
+            let version = |wanted: fn(&str) -> bool| {
+                names.iter().find(|name| interface.is(name) && wanted(name))
+            };
+            // A Rust program with `run` of WASI 0.3 also has that of 0.2: its `main`, a stub.
+            let name = version(is_wasi_3).or_else(|| version(|_any| true))?;
             let instance = component.get_export_index(None, name)?;
             let (item, index) = component.get_export(Some(&instance), function)?;
             matches!(item, types::ComponentItem::ComponentFunc(_)).then_some(index)

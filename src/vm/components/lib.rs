@@ -12,6 +12,7 @@
 mod bindings;
 mod callees;
 mod calls;
+mod client;
 mod embedded;
 mod exports;
 mod function;

@@ -11,9 +11,9 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 use super::bindings::cwasi::calls::{calls, context, streams, types};
 use super::calls::define as define_lists;
 use super::exports::Exports;
-use super::look_up;
 use super::options::ComponentOptions;
 use super::state::State;
+use super::{client, look_up};
 
 /// Instances at a time: one runs, one is made ahead.
 const INSTANCES: u32 = 2;
@@ -122,8 +122,10 @@ fn linker(engine: &Engine, is_async: bool) -> wasmtime::Result<Linker<State>> {
     }
     linker.allow_shadowing(true);
     look_up::define(&mut linker)?;
+    client::define(&mut linker)?;
     if is_async {
         look_up::define_async(&mut linker)?;
+        client::define_async(&mut linker)?;
     }
     types::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
     streams::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;

@@ -106,7 +106,7 @@ fn its_requests_reach_allowed_destinations_only_and_start_no_thread() {
     let server = HttpServer::start();
     let at = server.address;
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-    let fetch = |allowed: Option<String>| {
+    let fetch = |allowed: Option<String>, path: &str| {
         let egress = allowed.map(|entry| Egress {
             entries: vec![entry.parse().unwrap()],
             trusts_hosts: false,
@@ -115,16 +115,19 @@ fn its_requests_reach_allowed_destinations_only_and_start_no_thread() {
         let options = EngineOptions { egress, ..EngineOptions::default() };
         let (module, mut host) = (load(options), host(&Seen::default()));
         begin(&mut host);
-        let order = format!("!fetch http://{at}/echo");
+        let order = format!("!fetch http://{at}{path}");
         handle(&mut instance(&module, &mut host), &mut host, order.as_bytes()).unwrap()
     };
     let before = threads();
     for refused in [None, Some("127.0.0.1:1".to_owned())] {
-        let said = fetch(refused);
-        assert!(said.contains("HttpRequestDenied"), "{said}");
+        let said = fetch(refused, "/echo");
+        // The guest also asks whether the request was sent.
+        assert_eq!(said.matches("HttpRequestDenied").count(), 2, "{said}");
     }
     // Other tests' threads, and the server's, end meanwhile.
     assert!(threads() <= before);
-    let said = fetch(Some(at.to_string()));
-    assert!(said.starts_with("200 POST /echo"), "{said}");
+    for (path, asked) in [("/echo", "/echo "), ("", "/ ")] {
+        let said = fetch(Some(at.to_string()), path);
+        assert!(said.starts_with(&format!("200 POST {asked}")), "{said}");
+    }
 }

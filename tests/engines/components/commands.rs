@@ -10,10 +10,13 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd};
 use std::path::Path;
 
+use cwasi_config::Engine as Kind;
+use cwasi_engine_tests::compile;
 use cwasi_sys::process::redirect;
 use cwasi_vm::engine::{
-    CommandEnd, EngineOptions, Instance as _, InstanceSpec, Module as _, Preopen,
+    CommandEnd, Engine as _, EngineOptions, Instance as _, InstanceSpec, Module as _, Preopen,
 };
+use cwasi_wasmtime::Wasmtime;
 use cwasi_wire::control::Entry;
 use cwasi_wire::egress::Egress;
 use nix::unistd::pipe;
@@ -22,6 +25,19 @@ use fixture::{Seen, host, load_with};
 
 /// Commands that do the same in WASI 0.2 and in 0.3.
 const COMMANDS: [&str; 2] = ["command", "async_command"];
+
+/// A command for WASI 0.3 with the `run` of 0.2 that its language's start code has. Only the first one succeeds.
+const BOTH: &str = r#"(component
+    (core module $m
+        (func (export "old") (result i32) (i32.const 1))
+        (func (export "new") (result i32) (i32.const 0)))
+    (core instance $i (instantiate $m))
+    (func $old (result (result)) (canon lift (core func $i "old")))
+    (func $new async (result (result)) (canon lift (core func $i "new")))
+    (instance $old (export "run" (func $old)))
+    (instance $new (export "run" (func $new)))
+    (export "wasi:cli/run@0.2.0" (instance $old))
+    (export "wasi:cli/run@0.3.0" (instance $new)))"#;
 
 /// What a command has done.
 struct Ran {
@@ -145,6 +161,18 @@ fn commands() {
     }
     its_tasks_end_before_it_does();
     its_tasks_go_on_while_it_waits_for_stdin();
+    run_of_0_3_comes_before_that_of_0_2();
+}
+
+fn run_of_0_3_comes_before_that_of_0_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let wasm = folder.path().join("both.wasm");
+    fs::write(&wasm, wat::parse_str(BOTH).unwrap()).unwrap();
+    let engine = Wasmtime::new(EngineOptions::default()).unwrap();
+    let module = engine.load(&compile(Kind::Wasmtime, &wasm)).unwrap();
+    let mut host = host(&Seen::default());
+    let mut instance = module.instantiate(&InstanceSpec::default(), &mut host).unwrap();
+    assert_eq!(instance.run_command("_start", &mut host), CommandEnd::Exited(0));
 }
 
 fn its_tasks_end_before_it_does() {

@@ -67,6 +67,14 @@ fn a_request_reaches_an_allowed_destination() {
 }
 
 #[test]
+fn a_request_without_a_path_asks_for_the_root() {
+    let server = HttpServer::start();
+    let at = server.address;
+    let said = run(Some(&[at.to_string()]), &format!("!fetch http://{at}\nabc"));
+    assert_eq!(said, format!("200 {at} POST / by a component: abc"));
+}
+
+#[test]
 fn other_destinations_are_refused_and_the_log_says_what_to_set() {
     let server = HttpServer::start();
     let (at, port) = (server.address, server.address.port());

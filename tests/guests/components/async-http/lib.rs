@@ -80,17 +80,24 @@ async fn pass(mut from: StreamReader<u8>, mut to: StreamWriter<u8>) {
 /// Status and body of the response of a server, or the error.
 async fn fetch(url: &str) -> Result<String, String> {
     let (scheme, rest) = url.split_once("://").ok_or("no scheme")?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // A URL that ends with its host is a request without a path.
+    let (authority, path) = match rest.split_once('/') {
+        Some((authority, path)) => (authority, Some(format!("/{path}"))),
+        None => (rest, None),
+    };
     let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
     let (trailers_sender, trailers) = wit_future::new(|| Ok(None));
     drop(trailers_sender);
-    let (request, _sent) = Request::new(Fields::new(), None, trailers, None);
+    let (request, sent) = Request::new(Fields::new(), None, trailers, None);
     let refused = |()| "the request is refused".to_owned();
     request.set_method(&Method::Post).map_err(refused)?;
     request.set_scheme(Some(&scheme)).map_err(refused)?;
     request.set_authority(Some(authority)).map_err(refused)?;
-    request.set_path_with_query(Some(&format!("/{path}"))).map_err(refused)?;
-    let response = client::send(request).await.map_err(|error| format!("{error:?}"))?;
+    request.set_path_with_query(path.as_deref()).map_err(refused)?;
+    let response = match client::send(request).await {
+        Ok(response) => response,
+        Err(error) => return Err(format!("{error:?}; sent: {:?}", sent.await)),
+    };
     let status = response.get_status_code();
     let (_sender, read) = wit_future::new(|| Ok(()));
     let (body, ended) = Response::consume_body(response, read);

@@ -99,7 +99,11 @@ fn begin(
     options: Option<RequestOptions>,
 ) -> Result<(FutureIncomingResponse, OutgoingBody), String> {
     let (scheme, rest) = url.split_once("://").ok_or("no scheme")?;
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // A URL that ends with its host is a request without a path.
+    let (authority, path) = match rest.split_once('/') {
+        Some((authority, path)) => (authority, Some(format!("/{path}"))),
+        None => (rest, None),
+    };
     let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
     let headers = Fields::new();
     headers.set("x-sent", &[b"by a component".to_vec()]).map_err(|error| format!("{error:?}"))?;
@@ -108,7 +112,7 @@ fn begin(
     request.set_method(&Method::Post).map_err(refused)?;
     request.set_scheme(Some(&scheme)).map_err(refused)?;
     request.set_authority(Some(authority)).map_err(refused)?;
-    request.set_path_with_query(Some(&format!("/{path}"))).map_err(refused)?;
+    request.set_path_with_query(path.as_deref()).map_err(refused)?;
     let body = request.body().map_err(refused)?;
     Ok((outgoing_handler::handle(request, options).map_err(explained)?, body))
 }
