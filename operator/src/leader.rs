@@ -151,11 +151,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 5000,
-            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(ProptestConfig::with_cases(5000))]
 
         /// It ends neither earlier nor later than `VALID` after the last renewal that it has read.
         #[test]

@@ -177,11 +177,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 5000,
-            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(ProptestConfig::with_cases(5000))]
 
         /// The shim is not asked in vain twice in an interval, and a new instance is found within one.
         #[test]

@@ -15,11 +15,9 @@ mod local;
 mod networked;
 mod suite;
 
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
-
 use cwasi_modes::{CallError, OutgoingPayload, Overload};
 use cwasi_sys::clock::Deadline;
+pub use cwasi_testbed::own_process::in_a_process_of_its_own;
 
 /// Largest payload of the suite's callee in bytes: above a frame, small enough to be quick.
 pub const MAX_PAYLOAD: u64 = 3 << 20;
@@ -77,18 +75,4 @@ pub fn callee(payload: &[u8]) -> Option<Result<Vec<u8>, CallError>> {
         _ => Ok(Vec::new()),
     };
     Some(answer)
-}
-
-/// Runs `case` in a process of its own, where no other test opens descriptors; `test` is the calling test.
-pub fn in_a_process_of_its_own(test: &str, case: fn()) {
-    if std::env::var_os("CWASI_LEAK_CHILD").is_some() {
-        return case();
-    }
-    let status = Command::new("/proc/self/exe")
-        .arg0("conformance")
-        .args(["--exact", test, "--test-threads=1"])
-        .env("CWASI_LEAK_CHILD", "1")
-        .status()
-        .unwrap();
-    assert!(status.success());
 }

@@ -20,6 +20,8 @@ use crate::SHIM;
 const ENGINE: Engine = Engine::Wasmedge;
 /// Functions of a module that takes it many seconds.
 const SLOW: u32 = 200;
+/// Nice value of a compiler.
+const BACKGROUND_NICE: i32 = 10;
 /// Settings under which such a module may be compiled.
 const GENEROUS: &str = "locals = 100000000\nmemory = \"6GiB\"\nmemory_total = \"6GiB\"";
 
@@ -68,6 +70,14 @@ impl Fixture {
         wait_for("a compiler", || self.compilers().pop())
     }
 
+    /// A compiler that has lowered its priority. It is stopped: it does not end before the test has looked at it.
+    fn stopped_compiler(&self) -> Process {
+        let compiler =
+            wait_for("a compiler that yields", || self.compilers().into_iter().find(yields));
+        kill(Pid::from_raw(compiler.pid), Signal::SIGSTOP).unwrap();
+        compiler
+    }
+
     /// What containerd's log has about a container of this scene.
     fn log(&self, id: &str) -> String {
         let log = fs::read_to_string(self.scene.containerd.ready().log()).unwrap();
@@ -102,10 +112,16 @@ impl Drop for Fixture {
     }
 }
 
-/// Nice value of a process: field 19 of its `stat`; the state is field 3.
-fn nice(pid: i32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().to_owned()
+/// Nice value of a process, while it is there: field 19 of its `stat`; the state is field 3.
+fn nice(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()
+}
+
+/// A compiler yields if its priority is this, or its daemon's if that is lower still.
+fn yields(compiler: &Process) -> bool {
+    let daemons = nice(compiler.parent).unwrap_or_default();
+    nice(compiler.pid) == Some(BACKGROUND_NICE.max(daemons))
 }
 
 #[test]
@@ -137,8 +153,7 @@ fn a_compiler_yields_has_a_cgroup_and_ends_with_its_container() {
     fixture.limits(GENEROUS);
     let image = fixture.scene.import_module("slow", &slow_module(SLOW));
     let run = fixture.spawn("slow", &image);
-    let compiler = fixture.wait_for_compiler();
-    wait_for("it to yield", || (nice(compiler.pid) == "10").then_some(()));
+    let compiler = fixture.stopped_compiler();
     // The kernel may take longer to move it than the program to start.
     wait_for("it to be in its cgroup", || {
         let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", compiler.pid)).unwrap();
@@ -171,7 +186,7 @@ fn a_waiting_start_compiles_when_the_other_ends() {
     fixture.limits(GENEROUS);
     let image = fixture.scene.import_module("shared", &slow_module(SLOW / 4));
     let first = fixture.spawn("shared-first", &image);
-    let compiler = fixture.wait_for_compiler();
+    let compiler = fixture.stopped_compiler();
     let second = fixture.spawn("shared-second", &image);
     wait_for("the second to wait", || {
         let log = fixture.log("shared-second");

@@ -125,8 +125,10 @@ fn a_call_that_is_given_up_costs_no_other_call_its_answer() {
             ended.unwrap();
         }
         let deadline = Instant::now() + soon;
-        let late =
-            HostCall { deadline, ..HostCall::new("svc", Payload::Inline(b"!sleep 3000".to_vec())) };
+        let late = HostCall {
+            deadline,
+            ..HostCall::new("svc", Payload::Inline(b"!sleep 30000".to_vec()))
+        };
         assert_eq!(host.caller.call(late).await.unwrap_err().errno(), Errno::Timeout);
     });
     for n in 0..20 {

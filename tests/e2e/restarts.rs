@@ -27,9 +27,16 @@ fn server(scene: &Scene, id: &str) -> Run {
     run.annotation("cwasi.function", id)
 }
 
-/// containerd is killed while a caller is between two of its calls, and is away until the caller has ended.
+/// A signal for all processes of a task with this init.
+fn signal(init: i32, signal: Signal) {
+    for pid in descendants(init).iter().map(|process| process.pid).chain([init]) {
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+}
+
+/// containerd is killed while a caller waits for the first of its calls, and is away until the caller has ended.
 fn containerd_is_away(version: ContainerdVersion) {
-    const CALLS: usize = 50;
+    const CALLS: usize = 20;
     let scene = scene(version, "away");
     let log = scene.node.path().join("away.log");
     let uri = format!("file://{}", log.display());
@@ -37,14 +44,17 @@ fn containerd_is_away(version: ContainerdVersion) {
     for id in ["naps", "ends", "stays"] {
         scene.start(server(&scene, id));
     }
-    let payloads = ["!sleep 100"; CALLS].into_iter();
+    // No call ends before containerd is away.
+    let naps = scene.pid("naps");
+    signal(naps, Signal::SIGSTOP);
+    let payloads = ["!sleep 10"; CALLS].into_iter();
     let caller = scene.guest("caller", "probe").flag("--log-uri").flag(uri);
     scene.start(caller.args(["calls", "naps"].into_iter().chain(payloads)));
     let [caller, ends] = ["caller", "ends"].map(|id| scene.pid(id));
     let has_ended = |pid| read(pid).is_none().then_some(());
-    wait_for("the first answer", || (lines() > 0).then_some(()));
     let meanwhile = || {
-        assert!(lines() < CALLS, "calls are left");
+        assert_eq!(lines(), 0, "all calls are left");
+        signal(naps, Signal::SIGCONT);
         kill(Pid::from_raw(ends), Signal::SIGKILL).unwrap();
         wait_for("the other calls", || (lines() == CALLS).then_some(()));
         wait_for("the caller to end", || has_ended(caller));

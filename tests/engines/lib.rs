@@ -1,8 +1,11 @@
 //! Either engine behind one type, for tests that run with both. `suite/` is the engine conformance suite.
 
+use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use cwasi_config::Engine as Kind;
 use cwasi_host_functions::{Host, PagesError};
@@ -191,4 +194,32 @@ pub fn compile(kind: Kind, wasm: &Path) -> PathBuf {
         .expect("the compiler starts: scripts/build.sh builds it");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     out
+}
+
+/// Panics if `run` leaves a thread. Threads of tests at the same time do not count: a thread has the name of the one that
+/// has started it, unless a runtime of tokio names it, and no test has one.
+///
+/// # Panics
+/// When a thread stays.
+pub fn assert_no_thread_is_left<T>(run: impl FnOnce() -> T) -> T {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("only-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    fs::write("/proc/thread-self/comm", &name).expect("a thread may rename itself");
+    let result = run();
+    let names = || {
+        let tasks = fs::read_dir("/proc/self/task").expect("threads").flatten();
+        // Others end meanwhile.
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        let mut left: Vec<_> = names.map(|name| name.trim_end().to_owned()).collect();
+        left.retain(|it| *it == name || it.contains("tokio"));
+        left
+    };
+    let end = Instant::now() + PATIENCE;
+    // This one stays. One that has ended may be there for a moment.
+    while names().len() > 1 {
+        assert!(Instant::now() < end, "{:?}", names());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    result
 }

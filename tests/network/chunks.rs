@@ -17,8 +17,8 @@ use crate::fixture::{Node, PATIENCE, Peer, Served, target, wait_for};
 /// More chunks than lie in Redis at a time.
 const MANY: u64 = 2 * WINDOW;
 const A_MOMENT: Duration = Duration::from_millis(5);
-/// Longer than a chunk usually takes.
-const A_WHILE: Duration = Duration::from_millis(300);
+/// How often a sender asks for room in vain before it is believed to wait.
+const ASKED: u64 = 5;
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| i.to_le_bytes()[0] ^ i.to_le_bytes()[2]).collect()
@@ -130,12 +130,24 @@ fn a_list_that_is_lost_is_an_error_and_nothing_runs() {
     called.nothing_is_left(&claim);
 }
 
-/// Polls until as many chunks are there as a window takes.
-async fn full_window(there: &impl Fn() -> u64) {
+/// Polls until `condition` holds.
+async fn until(condition: impl Fn() -> bool) {
     let start = Instant::now();
-    while there() < WINDOW && start.elapsed() < PATIENCE {
+    while !condition() && start.elapsed() < PATIENCE {
         tokio::time::sleep(A_MOMENT).await;
     }
+}
+
+/// How often a sender has asked for room.
+fn asked(redis: &Redis) -> u64 {
+    let info = redis.cli(&["INFO", "commandstats"]);
+    let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_llen:calls="));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
+/// Chunks that lie in Redis.
+fn there(redis: &Redis, claim: &Claim) -> u64 {
+    redis.cli(&["LRANGE", &claim.key, "0", "-1"]).lines().count() as u64
 }
 
 #[test]
@@ -145,29 +157,23 @@ fn an_unread_payload_stays_within_its_window() {
     let (session, payload) = (peer.session(), Payload::Inline(chunks(MANY)));
     let mut chunks = begin(&peer, &session, &payload);
     let (claim, complete) = (chunks.claim().clone(), chunks.complete());
-    let there = || redis.cli(&["LLEN", &claim.key]).parse::<u64>().unwrap();
     let put = peer.reactor.block_on(async {
-        let full = async {
-            full_window(&there).await;
-            // It would go on by now.
-            tokio::time::sleep(A_WHILE).await;
-        };
         tokio::select! {
             put = chunks.run(&payload) => Some(put),
-            () = full => None,
+            () = until(|| asked(&redis) >= ASKED) => None,
         }
     });
     assert!(put.is_none(), "put all of it without anybody who took it");
-    assert!((WINDOW..WINDOW + 2).contains(&there()), "{} chunks are there", there());
+    let found = there(&redis, &claim);
+    assert!((WINDOW..WINDOW + 2).contains(&found), "{found} chunks are there");
     assert!(!complete.load(Ordering::Relaxed));
     peer.reactor.block_on(chunks.remove());
     assert_eq!(redis.cli(&["KEYS", "cwasi:pay:*"]), "");
 
     let mut chunks = begin(&peer, &session, &payload);
     let claim = chunks.claim().clone();
-    let there = || redis.cli(&["LLEN", &claim.key]).parse::<u64>().unwrap();
     let refusing = async {
-        full_window(&there).await;
+        until(|| there(&redis, &claim) >= WINDOW).await;
         Claims::default().refuse(&session, &claim).await;
     };
     let put = peer.reactor.block_on(async { tokio::join!(chunks.run(&payload), refusing).0 });
@@ -197,12 +203,12 @@ fn a_large_payload_fits_a_server_with_default_limits() {
 }
 
 /// A caller whose call a peer has accepted, and how much of its payload that has taken.
-fn accepted_by_a_peer(taken: u64, then: impl FnOnce(&mut Redis, Peer, Claim)) -> CallError {
+fn accepted_by_a_peer(taken: u64, then: impl FnOnce(&mut Redis, Peer, &Node)) -> CallError {
     let mut redis = Redis::start(RedisVersion::Redis7);
     let peer = Peer::start(&target(&redis));
     let mut instance = peer.listen("peer");
     peer.announce("peer");
-    let (_node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
+    let (node, mut worker) = Node::start("here", &target(&redis)).caller_kept();
     let waiting = std::thread::spawn(move || worker.call(&chunks(MANY), PATIENCE));
     let (_, call) = peer.next_call(&mut instance);
     peer.accept(&call);
@@ -222,14 +228,14 @@ fn accepted_by_a_peer(taken: u64, then: impl FnOnce(&mut Redis, Peer, Claim)) ->
         assert_eq!(digest.1.len(), 32);
     }
     drop(instance);
-    then(&mut redis, peer, claim);
+    then(&mut redis, peer, &node);
     waiting.join().unwrap().unwrap_err()
 }
 
 #[test]
 fn a_callee_lost_before_the_whole_payload_did_not_accept_it() {
     for taken in [0, 2] {
-        let error = accepted_by_a_peer(taken, |redis, peer, _claim| {
+        let error = accepted_by_a_peer(taken, |redis, peer, _node| {
             drop(peer);
             wait_for("the chunks to go", || redis.cli(&["KEYS", "cwasi:pay:*"]).is_empty());
         });
@@ -239,15 +245,15 @@ fn a_callee_lost_before_the_whole_payload_did_not_accept_it() {
 
 #[test]
 fn a_callee_lost_with_the_whole_payload_may_have_run_it() {
-    let error = accepted_by_a_peer(MANY, |_redis, peer, _claim| drop(peer));
+    let error = accepted_by_a_peer(MANY, |_redis, peer, _node| drop(peer));
     assert!(matches!(error, CallError::Broken { .. }), "{error:?}");
 }
 
 #[test]
 fn redis_lost_while_a_payload_is_put_ends_the_call_as_not_accepted() {
-    let error = accepted_by_a_peer(2, |redis, peer, _claim| {
+    let error = accepted_by_a_peer(2, |redis, peer, node| {
         redis.stop();
-        std::thread::sleep(A_WHILE);
+        wait_for("the loss to be noticed", || node.locations("nobody").is_err());
         redis.restart();
         drop(peer);
     });

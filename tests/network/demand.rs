@@ -109,7 +109,6 @@ fn a_call_for_which_no_instance_starts_ends_at_its_deadline() {
     let mut controller = Controller::start(&redis);
     let here = Node::start("here", &target(&redis));
     let call = called(here.caller(), b"payload", Duration::from_secs(5));
-    controller.wait_until_waiting(1);
     let error = call.join().unwrap().unwrap_err();
     let not_started = matches!(&error, CallError::Unreachable { cause: Unreached::Remote { text }, .. }
         if *text == Unreached::NotStarted.to_string());

@@ -4,7 +4,7 @@
 //! and keys in Redis, how long shims believe both, connections without calls, and connections that are too old.
 
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -26,8 +26,8 @@ const VARIABLE: &str = "CWASI_TEST_OUTAGE_SECONDS";
 /// Callers of a shim, and how often each calls.
 const CALLERS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(20);
-/// Before an outage and after it.
-const AROUND: Duration = Duration::from_secs(2);
+/// Calls of all together before an outage, in each half of it and after it.
+const MANY: usize = 200;
 
 fn outage() -> Duration {
     let seconds = std::env::var(VARIABLE).map_or(10, |it| it.parse().expect(VARIABLE));
@@ -76,13 +76,19 @@ struct Ended {
     result: Result<(), CallError>,
 }
 
-fn call_until(stop: &AtomicBool, worker: &mut Worker, pause: Duration) -> Vec<Ended> {
+/// `count` has the calls of all workers.
+fn call_until(
+    (stop, count): (&AtomicBool, &AtomicUsize),
+    worker: &mut Worker,
+    pause: Duration,
+) -> Vec<Ended> {
     let mut ends = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let (id, began) = (CallId(bytes16()), Instant::now());
         let result = worker.call_as(id, &id.0, PATIENCE);
         let result = result.map(|answer| assert_eq!(answer, id.0, "another's answer"));
         ends.push(Ended { id, began, ended: Instant::now(), result });
+        count.fetch_add(1, Ordering::Relaxed);
         sleep(pause);
     }
     ends
@@ -90,7 +96,7 @@ fn call_until(stop: &AtomicBool, worker: &mut Worker, pause: Duration) -> Vec<En
 
 /// Calls while Redis is away. Connections are cut after this share of the outage, in percent: what is under way then may
 /// end as unknown or not accepted. All other calls succeed.
-fn calls_go_on(name: &str, cut_after: u32, leave: fn(&mut Redis), return_: fn(&mut Redis)) {
+fn play(name: &str, cut_after: u32, leave: fn(&mut Redis), return_: fn(&mut Redis)) {
     let hosts = [Host::new("here"), Host::new("there")];
     let relay = Relay::to(hosts[1].settings.listen);
     let [here, mut there] = hosts;
@@ -101,30 +107,37 @@ fn calls_go_on(name: &str, cut_after: u32, leave: fn(&mut Redis), return_: fn(&m
     let seldom = pair.hosts[0].shim(&target);
     let Pair { redis, here, hosts, executions, .. } = &mut pair;
     for node in [&*here, &seldom] {
-        assert_eq!(node.caller().path_of_a_call(), Path::PATH_DIRECT);
+        wait_for("a direct call", || node.caller().path_of_a_call() == Path::PATH_DIRECT);
     }
-    let (stop, outage) = (AtomicBool::new(false), outage());
+    let (stop, count, outage) = (AtomicBool::new(false), AtomicUsize::new(0), outage());
+    let calls_go_on = || {
+        let before = count.load(Ordering::Relaxed);
+        wait_for("calls", || count.load(Ordering::Relaxed) >= before + MANY);
+    };
     let (ends, cut, connections) = std::thread::scope(|scope| {
-        let stop = &stop;
-        let stopping = StopWhenDone(stop);
+        let shared = (&stop, &count);
+        let stopping = StopWhenDone(&stop);
         let load =
-            |mut worker: Worker, pause| scope.spawn(move || call_until(stop, &mut worker, pause));
+            |mut worker: Worker, pause| scope.spawn(move || call_until(shared, &mut worker, pause));
         let mut callers: Vec<_> = (0..CALLERS).map(|_| load(here.caller(), PAUSE)).collect();
         callers.push(load(seldom.caller(), outage / 8));
-        sleep(AROUND);
+        calls_go_on();
         leave(redis);
+        // The outage's length, and not a wait for anything.
         let before = outage * cut_after / 100;
         sleep(before);
+        calls_go_on();
         let from = Instant::now();
         let connections = relay.cut();
         let cut = from..=Instant::now();
         sleep(outage - before);
+        calls_go_on();
         return_(redis);
         let late = hosts[0].shim(&target);
         wait_for("a node that knows nothing to call", || {
             late.caller().path_of_a_call() == Path::PATH_DIRECT
         });
-        sleep(AROUND);
+        calls_go_on();
         drop(stopping);
         let ends: Vec<_> = callers.into_iter().flat_map(|it| it.join().unwrap()).collect();
         (ends, cut, connections)
@@ -167,13 +180,13 @@ fn signal(redis: &Redis, signal: Signal) {
 fn calls_go_on_while_redis_hangs() {
     in_a_network(|| {
         let stop = |redis: &mut Redis| signal(redis, Signal::SIGSTOP);
-        calls_go_on("hangs", 50, stop, |redis| signal(redis, Signal::SIGCONT));
+        play("hangs", 50, stop, |redis| signal(redis, Signal::SIGCONT));
     });
 }
 
 #[test]
 fn calls_go_on_while_redis_is_gone_and_after_it_came_back_empty() {
     in_a_network(|| {
-        calls_go_on("gone", 2, Redis::stop, Redis::restart);
+        play("gone", 2, Redis::stop, Redis::restart);
     });
 }

@@ -63,7 +63,7 @@ impl Drop for StopWhenDone<'_> {
 }
 
 /// Longest wait for Redis of a node that starts; it may be away.
-const LINK_MAX: Duration = Duration::from_secs(2);
+const LINK_MAX: Duration = Duration::from_secs(10);
 
 /// Polls until `condition` holds.
 pub fn wait_for(what: &str, condition: impl FnMut() -> bool) {
@@ -492,7 +492,7 @@ impl Peer {
         self.reactor.block_on(self.link.session(deadline)).unwrap()
     }
 
-    /// Announces an instance of `b` that nobody has to listen for.
+    /// Announces an instance of `b` that nobody has to listen for, again and again as a shim does.
     pub fn announce(&self, instance: &str) {
         let location = Location {
             identity: identity("b"),
@@ -505,6 +505,16 @@ impl Peer {
             link: None,
         };
         self.reactor.block_on(locations::announce(&self.session(), &location)).unwrap();
+        let link = self.link.clone();
+        self.reactor.spawn(async move {
+            loop {
+                tokio::time::sleep(locations::HEARTBEAT / 10).await;
+                if let Ok(session) = link.session_now() {
+                    // The next one, if this one fails.
+                    let _announced = locations::announce(&session, &location).await;
+                }
+            }
+        });
     }
 
     /// Announces `b` as a function that is started on demand.

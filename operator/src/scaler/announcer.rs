@@ -26,7 +26,8 @@ pub async fn announce(client: Client, link: RedisLink, workflows: Store<Workflow
     let mut announcer = Announcer::default();
     loop {
         if let Ok(session) = link.session_now()
-            && let Err(error) = announcer.update(&client, &session, &workflows.state()).await
+            && let Err(error) =
+                announcer.update(&client, &session, &workflows.state(), Instant::now()).await
         {
             warn!(%error, "functions that are started on demand are not announced; trying again");
         }
@@ -70,10 +71,9 @@ impl Announcer {
         client: &Client,
         session: &RedisSession,
         workflows: &[Arc<Workflow>],
+        now: Instant,
     ) -> Result<(), NetworkError> {
-        let is_due = self.repeated.is_none_or(|(at, epoch)| {
-            at.elapsed() >= demand::ANNOUNCE_EVERY || epoch != session.epoch
-        });
+        let is_due = self.is_due(now, session.epoch);
         self.read(workflows);
         let waits_for_keda = !self.has_keda && self.locations().next().is_some();
         if is_due || waits_for_keda {
@@ -107,9 +107,15 @@ impl Announcer {
             }
         }
         if is_due {
-            self.repeated = Some((Instant::now(), session.epoch));
+            self.repeated = Some((now, session.epoch));
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// True if all of it is to be announced again: announcements expire, and another server has none.
+    fn is_due(&self, now: Instant, epoch: u64) -> bool {
+        let is_over = |(at, of): (Instant, u64)| now >= at + demand::ANNOUNCE_EVERY || of != epoch;
+        self.repeated.is_none_or(is_over)
     }
 
     /// Ends announcements that are not wanted any more. Calls of a function that stays wait for the pods that it gets now,
@@ -259,27 +265,33 @@ mod tests {
         api.put("/apis/keda.sh/v1alpha1", kinds);
         let client = api.client();
         let key = || redis.cli(&["KEYS", KEY]);
-        let mut announcer = Announcer::default();
-        announcer.update(&client, &session, &[workflow("u", 1, "", 0)]).await.unwrap();
+        let (mut announcer, now) = (Announcer::default(), Instant::now());
+        announcer.update(&client, &session, &[workflow("u", 1, "", 0)], now).await.unwrap();
         let announced = key();
         assert_eq!(announced.lines().count(), 1, "{announced}");
         // Calls wait for the pod that it gets now.
-        announcer.update(&client, &session, &[workflow("u", 2, "", 1)]).await.unwrap();
+        announcer.update(&client, &session, &[workflow("u", 2, "", 1)], now).await.unwrap();
         assert_eq!(key(), announced);
         // A fault, and an operator that has not seen the Workflow without.
         redis.cli(&["EXPIRE", &announced, "20"]);
         let faulty = workflow("u", 3, FAULT, 0);
         let mut other = Announcer::default();
-        other.update(&client, &session, &[faulty]).await.unwrap();
+        other.update(&client, &session, &[faulty], now).await.unwrap();
         assert!(redis.cli(&["TTL", &announced]).parse::<u64>().unwrap() > 500);
         // One that is not on demand is not announced by it.
         redis.cli(&["DEL", &announced]);
-        other.repeated = None;
-        other.update(&client, &session, &[workflow("u", 3, FAULT, 0)]).await.unwrap();
+        let later = now + demand::ANNOUNCE_EVERY;
+        other.update(&client, &session, &[workflow("u", 3, FAULT, 0)], later).await.unwrap();
         assert_eq!(key(), "");
-        announcer.update(&client, &session, &[workflow("u", 4, "", 0)]).await.unwrap();
+        announcer.update(&client, &session, &[workflow("u", 4, "", 0)], now).await.unwrap();
         assert_eq!(key(), announced, "at zero again");
-        announcer.update(&client, &session, &[]).await.unwrap();
+        // Lost, it comes back with the next repetition.
+        redis.cli(&["DEL", &announced]);
+        for (now, is_there) in [(later - Duration::from_millis(1), false), (later, true)] {
+            announcer.update(&client, &session, &[workflow("u", 4, "", 0)], now).await.unwrap();
+            assert_eq!(!key().is_empty(), is_there);
+        }
+        announcer.update(&client, &session, &[], now).await.unwrap();
         assert_eq!(key(), "", "a call of what is gone fails at once");
     }
 

@@ -69,11 +69,29 @@ pub(super) struct Look(Option<(Instant, bool)>);
 
 impl Look {
     /// The last answer, if it is not too old.
-    pub(super) fn valid(&self) -> Option<bool> {
-        self.0.filter(|(at, _)| at.elapsed() < CHECK_EVERY).map(|(_, waits)| waits)
+    pub(super) fn valid(&self, now: Instant) -> Option<bool> {
+        self.0.filter(|(at, _)| now < *at + CHECK_EVERY).map(|(_, waits)| waits)
     }
 
-    pub(super) fn record(&mut self, waits: bool) {
-        self.0 = Some((Instant::now(), waits));
+    pub(super) fn record(&mut self, waits: bool, now: Instant) {
+        self.0 = Some((now, waits));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn streams_are_looked_at_once_in_a_while() {
+        let (mut look, now) = (Look::default(), Instant::now());
+        assert_eq!(look.valid(now), None);
+        look.record(true, now);
+        assert_eq!(look.valid(now + CHECK_EVERY - Duration::from_millis(1)), Some(true));
+        assert_eq!(look.valid(now + CHECK_EVERY), None);
+        look.record(false, now + CHECK_EVERY);
+        assert_eq!(look.valid(now + CHECK_EVERY), Some(false));
     }
 }

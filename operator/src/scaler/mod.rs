@@ -122,14 +122,15 @@ impl Scaler {
 
     /// True if there are calls or messages. `look` has the last look at the messages.
     async fn is_active(&self, asked: &Asked, look: &mut Look) -> Result<bool, Status> {
-        if self.demand.is_active(&asked.identity, Instant::now()) {
+        let now = Instant::now();
+        if self.demand.is_active(&asked.identity, now) {
             return Ok(true);
         }
-        let waits = match look.valid() {
+        let waits = match look.valid(now) {
             Some(waits) => waits,
             None => {
                 let waits = self.waiting(asked).await? != Waiting::default();
-                look.record(waits);
+                look.record(waits, Instant::now());
                 waits
             }
         };

@@ -328,11 +328,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 5000,
-            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(ProptestConfig::with_cases(5000))]
 
         /// A function counts as vanished from the moment at which its last instance went, for a minute; it never
         /// existed before and after. A list is believed for a second, an empty one for a tenth.

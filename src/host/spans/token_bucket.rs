@@ -51,11 +51,7 @@ mod tests {
     const REFILL: Duration = Duration::from_millis(1);
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 1000,
-            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(ProptestConfig::with_cases(1000))]
 
         /// In any time, at most a burst and the rate are taken, and one that waited gets a token.
         #[test]

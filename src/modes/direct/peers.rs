@@ -1,6 +1,7 @@
 //! Connections to the shims of other hosts: made when a call needs one, kept for the next call.
 
 mod avoided;
+mod idle;
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -16,16 +17,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::client::TlsStream;
 
 use self::avoided::{ADDRESS_AVOIDED, Avoided};
+use self::idle::Idle;
 use super::connection::{Kind, read_message};
 use super::tls::{ANY_SHIM, HANDSHAKE_MAX, Mismatch, Tls};
 use cwasi_wire::network::Link;
 
 /// Most connections to one shim, and so calls to it at a time.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Most of them that are kept without a call.
-const IDLE_MAX: usize = 64;
-/// How long one is kept without a call. Shims close theirs later ([`super::port`]'s users).
-const IDLE_FOR: Duration = Duration::from_secs(30);
 /// How long one is used at all: a certificate that has ended, or is of an authority that counts no more, proves nothing
 /// for longer.
 pub const USED_FOR: Duration = Duration::from_secs(600);
@@ -85,33 +83,16 @@ pub struct Made {
     with: u64,
 }
 
-/// A connection without a call.
-#[derive(Debug)]
-struct Idle {
-    stream: TlsStream<TcpStream>,
-    since: Instant,
-    made: Made,
-    /// Whose the last call was.
-    pair: Pair,
-}
-
-impl Idle {
-    /// True if the next call may use it.
-    fn is_usable(&self, number: u64) -> bool {
-        let is_new = self.made.with == number && self.made.at.elapsed() < USED_FOR;
-        is_new && self.since.elapsed() < IDLE_FOR && is_silent(&self.stream)
-    }
-}
-
 #[derive(Debug)]
 struct Peer {
-    idle: Vec<Idle>,
+    /// Connections without a call.
+    idle: Idle<TlsStream<TcpStream>>,
     places: Arc<Semaphore>,
 }
 
 impl Default for Peer {
     fn default() -> Self {
-        Self { idle: Vec::new(), places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+        Self { idle: Idle::default(), places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
 }
 
@@ -192,7 +173,7 @@ impl Peers {
             }
             place => place.map_err(|_all_taken| busy())?,
         };
-        if let Some(Idle { stream, made, .. }) = self.kept(&name(link), &pair) {
+        if let Some((stream, made)) = self.kept(&name(link), &pair) {
             return Ok(Lease { stream, place: Some(place), made, pair });
         }
         let (stream, made) = self.connect(link, deadline).await?;
@@ -200,19 +181,9 @@ impl Peers {
     }
 
     /// A connection that is kept and still there.
-    fn kept(&self, name: &str, pair: &Pair) -> Option<Idle> {
-        let number = self.tls.number();
-        let mut shims = lock(&self.shims);
-        let idle = &mut shims.get_mut(name)?.idle;
-        while !idle.is_empty() {
-            // Otherwise the one that was not used for longest: pairs that call now keep theirs.
-            let own = idle.iter().rposition(|connection| connection.pair == *pair);
-            let connection = idle.remove(own.unwrap_or(0));
-            if connection.is_usable(number) {
-                return Some(connection);
-            }
-        }
-        None
+    fn kept(&self, name: &str, pair: &Pair) -> Option<(TlsStream<TcpStream>, Made)> {
+        let (number, mut shims) = (self.tls.number(), lock(&self.shims));
+        shims.get_mut(name)?.idle.take(pair, number, Instant::now(), is_silent)
     }
 
     /// A new connection, to ask about a call that has another one.
@@ -228,22 +199,19 @@ impl Peers {
     /// Keeps a connection on which nothing is under way.
     pub fn put_back(&self, link: &Link, lease: Lease) {
         let mut shims = lock(&self.shims);
-        let peer = shims.entry(name(link)).or_default();
-        if peer.idle.len() < IDLE_MAX {
-            let Lease { stream, made, pair, .. } = lease;
-            peer.idle.push(Idle { stream, since: Instant::now(), made, pair });
-        }
-        drop(lease.place);
+        let Lease { stream, place, made, pair } = lease;
+        shims.entry(name(link)).or_default().idle.add(stream, made, pair, Instant::now());
+        drop(place);
     }
 
     /// Closes connections that were not used for a while. Called now and then.
     pub fn sweep(&self) {
-        let number = self.tls.number();
+        let (number, now) = (self.tls.number(), Instant::now());
         lock(&self.shims).retain(|_shim, peer| {
-            peer.idle.retain(|connection| connection.is_usable(number));
+            peer.idle.sweep(number, now, is_silent);
             !peer.idle.is_empty() || peer.places.available_permits() < CONNECTIONS_MAX
         });
-        self.avoided.sweep(Instant::now());
+        self.avoided.sweep(now);
     }
 
     async fn connect(

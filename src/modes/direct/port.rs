@@ -362,8 +362,7 @@ mod tests {
     }
 
     fn free_port() -> u16 {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        listener.local_addr().unwrap().port()
+        cwasi_testbed::port::free_port(Ipv4Addr::LOCALHOST.into())
     }
 
     /// The first answer of this shim, which may not have the port yet.

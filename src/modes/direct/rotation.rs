@@ -45,9 +45,8 @@ pub(crate) struct CurrentCertificate {
 
 impl CurrentCertificate {
     pub fn new(settings: CertificateSettings, provider: Arc<CryptoProvider>) -> Self {
-        let stamps = [None; 3];
-        let current =
-            Current { stamps, checked: Instant::now(), certificate: None, fault: None, number: 0 };
+        let (stamps, checked) = ([None; 3], Instant::now());
+        let current = Current { stamps, checked, certificate: None, fault: None, number: 0 };
         let this = Self { settings, provider, current: Mutex::new(current) };
         {
             let mut current = this.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,14 +65,18 @@ impl CurrentCertificate {
     /// # Errors
     /// Why there is none now.
     pub fn get(&self) -> Result<(Arc<NodeCertificate>, u64), String> {
-        self.get_after(CHECK_EVERY)
+        self.get_at(Instant::now(), SystemTime::now())
     }
 
-    fn get_after(&self, age: Duration) -> Result<(Arc<NodeCertificate>, u64), String> {
+    fn get_at(
+        &self,
+        now: Instant,
+        date: SystemTime,
+    ) -> Result<(Arc<NodeCertificate>, u64), String> {
         // It is replaced as a whole: a panic elsewhere leaves it consistent.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.checked.elapsed() >= age {
-            current.checked = Instant::now();
+        if now >= current.checked + CHECK_EVERY {
+            current.checked = now;
             let stamps = self.stamps();
             // What was wrong may have been the clock.
             if stamps != current.stamps || current.fault.is_some() {
@@ -83,7 +86,7 @@ impl CurrentCertificate {
         let Some(certificate) = &current.certificate else {
             return Err(current.fault.clone().unwrap_or_default());
         };
-        if certificate.ends <= SystemTime::now() {
+        if certificate.ends <= date {
             let ended = certificate.ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let path = self.settings.certificate.clone();
             let ended = UnixTime::since_unix_epoch(ended);

@@ -114,11 +114,10 @@ impl BulkPool {
     pub(super) async fn get(&self) -> Result<Bulk, NetworkError> {
         let idle = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.retain(|(since, _)| since.elapsed() < IDLE_MAX);
-            idle.pop()
+            newest(&mut idle, Instant::now())
         };
         match idle {
-            Some((_, bulk)) => Ok(bulk),
+            Some(bulk) => Ok(bulk),
             None => Bulk::open(&self.dial).await,
         }
     }
@@ -131,6 +130,12 @@ impl BulkPool {
         (bulk.received, bulk.start, bulk.end) = (Vec::new(), 0, 0);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), bulk));
     }
+}
+
+/// The connection that came back last. Those that are idle for too long go.
+fn newest<T>(idle: &mut Vec<(Instant, T)>, now: Instant) -> Option<T> {
+    idle.retain(|(since, _)| now < *since + IDLE_MAX);
+    idle.pop().map(|(_, connection)| connection)
 }
 
 /// One connection; commands and answers are in order.
@@ -313,5 +318,20 @@ impl Bulk {
         }
         self.start += LINE_END.len();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_reused_for_a_while() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut idle = vec![(at(0), "old"), (at(5), "new"), (at(7), "newest")];
+        assert_eq!(newest(&mut idle, at(9)), Some("newest"));
+        assert_eq!(newest(&mut idle, at(0) + IDLE_MAX), Some("new"));
+        assert_eq!(newest(&mut idle, at(0) + IDLE_MAX), None, "the old one is gone");
     }
 }

@@ -4,6 +4,7 @@
 
 mod fixture;
 
+use cwasi_engine_tests::assert_no_thread_is_left;
 use cwasi_host_functions::{Context, Host};
 use cwasi_modes::Payload;
 use cwasi_testbed::http_server::HttpServer;
@@ -105,7 +106,6 @@ fn a_body_passes_through_less_memory_than_it_has() {
 fn its_requests_reach_allowed_destinations_only_and_start_no_thread() {
     let server = HttpServer::start();
     let at = server.address;
-    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let fetch = |allowed: Option<String>, path: &str| {
         let egress = allowed.map(|entry| Egress {
             entries: vec![entry.parse().unwrap()],
@@ -118,16 +118,15 @@ fn its_requests_reach_allowed_destinations_only_and_start_no_thread() {
         let order = format!("!fetch http://{at}{path}");
         handle(&mut instance(&module, &mut host), &mut host, order.as_bytes()).unwrap()
     };
-    let before = threads();
-    for refused in [None, Some("127.0.0.1:1".to_owned())] {
-        let said = fetch(refused, "/echo");
-        // The guest also asks whether the request was sent.
-        assert_eq!(said.matches("HttpRequestDenied").count(), 2, "{said}");
-    }
-    // Other tests' threads, and the server's, end meanwhile.
-    assert!(threads() <= before);
-    for (path, asked) in [("/echo", "/echo "), ("", "/ ")] {
-        let said = fetch(Some(at.to_string()), path);
-        assert!(said.starts_with(&format!("200 POST {asked}")), "{said}");
-    }
+    assert_no_thread_is_left(|| {
+        for refused in [None, Some("127.0.0.1:1".to_owned())] {
+            let said = fetch(refused, "/echo");
+            // The guest also asks whether the request was sent.
+            assert_eq!(said.matches("HttpRequestDenied").count(), 2, "{said}");
+        }
+        for (path, asked) in [("/echo", "/echo "), ("", "/ ")] {
+            let said = fetch(Some(at.to_string()), path);
+            assert!(said.starts_with(&format!("200 POST {asked}")), "{said}");
+        }
+    });
 }

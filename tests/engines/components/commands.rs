@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, AsRawFd};
 use std::path::Path;
 
 use cwasi_config::Engine as Kind;
-use cwasi_engine_tests::compile;
+use cwasi_engine_tests::{assert_no_thread_is_left, compile};
 use cwasi_sys::process::redirect;
 use cwasi_vm::engine::{
     CommandEnd, Engine as _, EngineOptions, Instance as _, InstanceSpec, Module as _, Preopen,
@@ -141,13 +141,8 @@ fn it_has_the_directories_that_were_mounted_only(name: &str) {
 }
 
 fn it_sleeps_without_a_thread(name: &str) {
-    let before = threads();
-    assert_eq!(run(name, &InstanceSpec::default(), "!sleep 20"), "slept");
-    assert_eq!(threads(), before);
-}
-
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
+    let slept = assert_no_thread_is_left(|| run(name, &InstanceSpec::default(), "!sleep 20"));
+    assert_eq!(slept, "slept");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use cwasi_vm::reactor::{self, HandlerInput, HandlerOutcome, InstanceBlocks, Prea
 use cwasi_wire::control::Entry;
 use cwasi_wire::envelope::Metadata;
 
+use cwasi_engine_tests::assert_no_thread_is_left;
 use cwasi_host_functions::{Context, Host};
 use cwasi_wasmtime::{WasmtimeInstance, WasmtimeModule};
 use fixture::{Seen, begin, host, load_with};
@@ -38,11 +39,6 @@ fn request(module: &WasmtimeModule, host: &mut Host, payload: &str) -> Result<St
         HandlerOutcome::Failed(text) => Err(text),
         other => Err(format!("{other:?}")),
     }
-}
-
-/// Threads of this process.
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
 #[test]
@@ -239,12 +235,11 @@ fn memory_is_limited() {
 fn no_thread_is_started() {
     let (seen, module) = (Seen::default(), load("server"));
     let mut host = host(&seen);
-    let before = threads();
-    for payload in ["x", "!call reverse abc", "!trap"] {
-        let _ended = request(&module, &mut host, payload);
-    }
-    // Other tests' threads end meanwhile.
-    assert!(threads() <= before);
+    assert_no_thread_is_left(|| {
+        for payload in ["x", "!call reverse abc", "!trap"] {
+            let _ended = request(&module, &mut host, payload);
+        }
+    });
 }
 
 /// What a component answers to a request of an HTTP client, in an instance of its own, and the head that it sets.

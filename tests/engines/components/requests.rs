@@ -4,15 +4,15 @@
 
 mod fixture;
 
-use std::fs;
-use std::net::TcpListener;
-use std::path::Path;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cwasi_engine_tests::assert_no_thread_is_left;
 use cwasi_modes::Payload;
 use cwasi_testbed::authority::Authority;
 use cwasi_testbed::http_server::HttpServer;
+use cwasi_testbed::port::free_port;
 use cwasi_vm::engine::{EngineOptions, InstanceSpec, Module as _};
 use cwasi_vm::reactor::{self, HandlerOutcome};
 use cwasi_wire::egress::Egress;
@@ -114,9 +114,9 @@ fn the_waits_of_a_request_end_it() {
     let fetch = |path: &str, waits: &str| {
         run_anywhere(&format!("!fetch http://{}{path} {waits}\n", server.address))
     };
-    let said = fetch("/silent", "60000 50 60000");
+    let said = fetch("/silent", "600000 50 600000");
     assert!(said.contains("ConnectionReadTimeout"), "{said}");
-    let said = fetch("/half", "60000 60000 50");
+    let said = fetch("/half", "600000 600000 50");
     assert!(said.contains("200  halfthen") && said.contains("timeout"), "{said}");
     // Nobody accepts from this queue, which is full.
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -124,9 +124,9 @@ fn the_waits_of_a_request_end_it() {
     let connect = |_| std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100));
     let queue: Vec<_> = (0..1000).map(connect).take_while(Result::is_ok).collect();
     assert!(queue.len() < 1000);
-    let said = run_anywhere(&format!("!fetch http://{at}/ 50 60000 60000\n"));
+    let said = run_anywhere(&format!("!fetch http://{at}/ 50 600000 600000\n"));
     assert!(said.contains("ConnectionTimeout"), "{said}");
-    assert!(begun.elapsed() < Duration::from_secs(50), "none of the long waits was waited for");
+    assert!(begun.elapsed() < Duration::from_secs(300), "none of the long waits was waited for");
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn broken_connections_are_errors_of_the_request() {
     let server = HttpServer::start();
     let said = run_anywhere(&format!("!fetch http://{}/close\n", server.address));
     assert!(said.contains("HttpResponseIncomplete"), "{said}");
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let said = run_anywhere(&format!("!fetch http://{nobody}/\n"));
+    let nobody = free_port(Ipv4Addr::LOCALHOST.into());
+    let said = run_anywhere(&format!("!fetch http://127.0.0.1:{nobody}/\n"));
     assert!(said.contains("ConnectionRefused"), "{said}");
     let said = run_anywhere("!fetch http://name.test/\n");
     assert!(said.contains("DnsError"), "{said}");
@@ -153,17 +153,15 @@ fn a_server_of_an_unknown_authority_is_refused() {
 #[test]
 fn an_instance_leaves_no_connection_and_no_thread() {
     let server = HttpServer::start();
-    for path in ["/half", "/duplex"] {
-        let said = run_anywhere(&format!("!leave http://{}{path}\n", server.address));
-        assert_eq!(said, "left");
-    }
+    assert_no_thread_is_left(|| {
+        for path in ["/half", "/duplex"] {
+            let said = run_anywhere(&format!("!leave http://{}{path}\n", server.address));
+            assert_eq!(said, "left");
+        }
+    });
     let end = Instant::now() + Duration::from_secs(30);
     while server.connections() > 0 {
         assert!(Instant::now() < end, "{} connections", server.connections());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mine = |task: &Path| fs::read_to_string(task.join("comm")).unwrap_or_default();
-    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| mine(&task.unwrap().path()));
-    let runtimes: Vec<_> = tasks.filter(|name| name.contains("tokio")).collect();
-    assert!(runtimes.is_empty(), "{runtimes:?}");
 }

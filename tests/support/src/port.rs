@@ -1,30 +1,60 @@
 //! Ports for servers of tests.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{IpAddr, TcpListener};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// A free port of an address, below those that the kernel gives to connections: a connection that has the port of a
-/// server keeps it from starting again, and one to a server that is away can even get that server's port and reach
-/// itself.
+/// Lowest port.
+const FIRST: u32 = 10_000;
+/// Ports that a process of tests takes at a time.
+const BLOCK: u32 = 100;
+
+/// The ports that this process has: none of another process of tests.
+struct Reserved {
+    next: u32,
+    end: u32,
+    /// Their locked files; the locks end with the process.
+    locked: Vec<File>,
+}
+
+static RESERVED: Mutex<Reserved> = Mutex::new(Reserved { next: 0, end: 0, locked: Vec::new() });
+
+impl Reserved {
+    /// Takes the first block that no process has. A lock on a file holds in each network namespace.
+    fn extend(&mut self) {
+        let folder = std::env::temp_dir().join("cwasi-test-ports");
+        fs::create_dir_all(&folder).expect("a folder for locks");
+        let mut blocks = (FIRST..first_of_connections() - BLOCK).step_by(BLOCK as usize);
+        let lock = |first: u32| {
+            let file = File::create(folder.join(first.to_string())).ok()?;
+            file.try_lock().is_ok().then_some((first, file))
+        };
+        let (first, file) = blocks.find_map(lock).expect("a block of free ports");
+        (self.next, self.end) = (first, first + BLOCK);
+        self.locked.push(file);
+    }
+}
+
+/// A free port of an address, which no other process of tests gets meanwhile. It is below those that the kernel gives to
+/// connections: a connection that has the port of a server keeps it from starting again, and one to a server that is
+/// away can even get that server's port and reach itself.
 ///
 /// # Panics
 /// When there is none.
 #[must_use]
 pub fn free_port(address: IpAddr) -> u16 {
-    /// Lowest one that is tried.
-    const FIRST: u32 = 10_000;
-    /// Between the first tries of processes that start one after the other.
-    const APART: u32 = 97;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let count = first_of_connections() - FIRST;
-    let tried = std::process::id().wrapping_mul(APART);
-    let tried = tried.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
-    (0..count)
-        .map(|step| FIRST + (tried + step) % count)
-        .filter_map(|port| u16::try_from(port).ok())
-        .find(|port| TcpListener::bind((address, *port)).is_ok())
-        .expect("a free port")
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if reserved.next == reserved.end {
+            reserved.extend();
+        }
+        let port = u16::try_from(reserved.next).expect("ports have 16 bits");
+        reserved.next += 1;
+        // A server outside of the tests may have it.
+        if TcpListener::bind((address, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Lowest port that the kernel gives to connections.

@@ -88,11 +88,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: 2000,
-            rng_seed: proptest::test_runner::RngSeed::Fixed(0),
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(ProptestConfig::with_cases(2000))]
 
         /// Each is left alone until its time or its answer, whatever is swept.
         #[test]

@@ -33,9 +33,14 @@ impl Files {
     }
 }
 
-/// Number and bytes of the certificate, as the files are now.
+/// Number and bytes of the certificate, after a while.
 fn now(current: &CurrentCertificate) -> Result<(u64, Vec<u8>), String> {
-    let found = current.get_after(Duration::ZERO);
+    after(CHECK_EVERY, current)
+}
+
+fn after(pause: Duration, current: &CurrentCertificate) -> Result<(u64, Vec<u8>), String> {
+    let checked = current.current.lock().unwrap().checked;
+    let found = current.get_at(checked + pause, SystemTime::now());
     found.map(|(certificate, number)| (number, certificate.own.cert[0].to_vec()))
 }
 
@@ -47,6 +52,7 @@ fn a_renewed_certificate_counts_and_a_wrong_one_does_not() {
     let first = now(&current).unwrap();
     assert_eq!((first.0, &now(&current).unwrap()), (1, &first), "nothing has changed");
     files.renew();
+    assert_eq!(after(CHECK_EVERY / 2, &current).unwrap(), first, "its files were just looked at");
     let second = now(&current).unwrap();
     assert!(second.0 == 2 && second.1 != first.1);
     // A key whose certificate is not there yet, a file that is cut off, none.
@@ -78,14 +84,9 @@ fn a_certificate_that_has_ended_proves_nothing() {
     let files = Files::new();
     files.renew();
     let current = files.current();
-    {
-        let mut current = current.current.lock().unwrap();
-        let certificate = (**current.certificate.as_ref().unwrap()).clone();
-        let ends = SystemTime::now() - Duration::from_secs(1);
-        current.certificate = Some(Arc::new(NodeCertificate { ends, ..certificate }));
-    }
-    let error = now(&current).unwrap_err();
+    let now = Instant::now();
+    let ends = current.get_at(now, SystemTime::now()).unwrap().0.ends;
+    assert!(current.get_at(now, ends - Duration::from_secs(1)).is_ok());
+    let error = current.get_at(now, ends).unwrap_err();
     assert!(error.contains("node.pem has ended") && error.contains("renew it"), "{error}");
-    files.renew();
-    assert_eq!(now(&current).unwrap().0, 2);
 }

@@ -1,7 +1,6 @@
 //! Functions in simulated time: checks a millisecond apart, workers that compute or sleep.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, RngSeed};
 
 use super::*;
 
@@ -85,7 +84,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 300, rng_seed: RngSeed::Fixed(0), ..Config::default() })]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn workers_that_compute_are_never_more_than_the_processors(
