@@ -1,29 +1,8 @@
-//! `--kube`: the verbs of a cluster are in a program of its own, `kubectl-cwasi`, so that the programs of a node link no
-//! client of Kubernetes. Why a verb cannot be done on a cluster, and what to do about it.
+//! Why a verb cannot be done on a cluster, and what to do about it. `kubectl-cwasi` meets these errors; their exit codes
+//! are here, with the others.
 
-use std::env;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
-
-use crate::failure::{Exit, Failure};
-
-/// The program with the verbs of a cluster. kubectl finds it by its name, as `kubectl cwasi`.
-const PROGRAM: &str = "kubectl-cwasi";
 /// The page with the rights of each verb.
 const PAGE: &str = "docs/kubernetes.md#the-command-on-a-cluster";
-
-/// Replaces this process by [`PROGRAM`], which gets the same command line: the one beside this program, or that of
-/// `PATH`. Returns why it cannot be started.
-pub(crate) fn exec() -> Failure {
-    let beside = env::current_exe().ok().map(|program| program.with_file_name(PROGRAM));
-    let program = beside.filter(|it| it.is_file()).unwrap_or_else(|| PROGRAM.into());
-    let error = Command::new(&program).args(env::args_os().skip(1)).exec();
-    let text = format!(
-        "--kube is done by {PROGRAM}, which cannot be started: {error}. It has to be beside this program or in PATH: \
-         `make install` puts it there, `cargo build -p {PROGRAM}` builds it"
-    );
-    Failure::text(Exit::Missing, text)
-}
 
 /// Why a verb cannot be done on a cluster.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 //! - [`commands`]: the command line, and one file for each verb; [`arguments`]: those of every verb.
 //! - [`deployment`]: a workflow on its nodes; [`image`]: images of modules;
 //!   [`module`]: what a module says about itself.
-//! - [`containerd`]: its API; [`cluster`]: what `--kube` starts.
+//! - [`containerd`]: its API; [`cluster`]: errors of clusters.
 //! - [`registry`]: pushes images; [`table`]: output for people; [`gateway`]: HTTP in; [`openwhisk`]: actions by HTTP.
 //! - `access`: the token of HTTP clients.
 //! - [`metrics`]: for Prometheus; [`dashboard`]: a page for people; [`traces`]: recorded traces.

@@ -20,6 +20,7 @@ pub mod log_printer;
 pub mod logs;
 mod man;
 mod metrics;
+mod on_cluster;
 mod openwhisk;
 pub mod ps;
 pub mod rm;
@@ -37,7 +38,6 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches as _, Parser, Subcommand};
 
 use crate::arguments::{Given, Global};
-use crate::cluster;
 use crate::deployment::check_named_config;
 use crate::failure::Failure;
 
@@ -139,7 +139,7 @@ impl Verb {
 /// When it fails; the error has the exit code.
 pub async fn run(Arguments { global, verb }: Arguments) -> Result<ExitCode, Failure> {
     if verb.is_on_cluster() {
-        return Err(cluster::exec());
+        return Err(on_cluster::exec());
     }
     check_named_config()?;
     match verb {
