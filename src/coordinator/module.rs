@@ -179,8 +179,10 @@ fn printed(import: &Import<'_>, ty: &FuncType) -> Option<String> {
     let mut module = Encoder::new();
     module.section(&types).section(&imports);
     let text = wasmprinter::print_bytes(module.finish()).ok()?;
-    let line = text.lines().map(str::trim).find(|line| line.starts_with("(import"))?;
-    Some(format!("`{}`", line.replace(" (;0;)", "").replace(" (type 0)", "")))
+    let line = |start| text.lines().map(str::trim).find(|line| line.starts_with(start));
+    // `(type (;0;) (func …))` has the type that `(import … (func (;0;) (type 0)))` names.
+    let ty = line("(type")?.strip_prefix("(type (;0;) ")?.strip_suffix(')')?;
+    Some(format!("`{}`", line("(import")?.replace("(func (;0;) (type 0))", ty)))
 }
 
 fn hint(bytes: &[u8]) -> &'static str {

@@ -114,4 +114,6 @@ fn a_mount_that_is_replaced_while_its_function_is_down_is_not_mounted_at_the_nex
         ended.unwrap();
     });
     sources.secret_is_empty();
+    // With its log: other tests look whether the node's folder of logs is gone.
+    stage.ok(&["rm", "--workflow", "w"]);
 }

@@ -93,6 +93,7 @@ fn package(name: &str) -> Result<PathBuf, String> {
         "abi",
         "benches",
         "cli",
+        "cli/kubectl",
         "host-functions",
         "operator",
         "tests/engines",
