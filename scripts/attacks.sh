@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The attacker's suite: one test or more for each attack on a path that root acts on, and for each way to take what belongs
-# to all (docs/security.md). `make test` runs the same tests among all others.
+# The attacker's suite: one test or more for each attack on a path that root acts on, and for each way to take what
+# belongs to all (docs/security.md). `make test` runs the same tests among all others.
 #
 #   attacks.sh         all of them, after a build (make test, or test.sh --build): less than a minute
 set -euo pipefail

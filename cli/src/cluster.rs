@@ -1,5 +1,5 @@
-//! Why a verb cannot be done on a cluster, and what to do about it. `kubectl-cwasi` meets these errors; their exit codes
-//! are here, with the others.
+//! Why a verb cannot be done on a cluster, and what to do about it. `kubectl-cwasi` meets these errors, and
+//! [`crate::failure`] has their exit codes.
 
 /// The page with the rights of each verb.
 const PAGE: &str = "docs/kubernetes.md#the-command-on-a-cluster";

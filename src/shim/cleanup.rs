@@ -77,9 +77,8 @@ pub fn delete(namespace: &str, id: &str, bundle: &Path) -> Result<Vec<u8>, Clean
         let record = if is_left { state::read_json::<ContainerRecord>(&path)? } else { None };
         if let Some(record) = record.filter(|_| answer != DeleteReply::Deletes) {
             end_session(&record, answer);
-            let hooks = Poststop::of(&record, &made(&state, &record));
+            poststop = Poststop::of(&record, &oci_folder(&state, &record));
             remove(&state, &record);
-            poststop = hooks;
         }
         remove_unfinished(&path);
     }
@@ -169,7 +168,7 @@ pub fn remove(state: &StateDir, record: &ContainerRecord) {
     let key = container_key(&record.namespace, &record.id);
     let copies = state.group(&record.group).oci().join(COPIES_DIR);
     // A killed builder leaves the second directory.
-    for left in [made(state, record), copies.join(&key)] {
+    for left in [oci_folder(state, record), copies.join(&key)] {
         if let Err(error) = fs::remove_dir_all(&left)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -184,8 +183,8 @@ pub fn remove(state: &StateDir, record: &ContainerRecord) {
     logged(state::remove_file(&state.record(&record.namespace, &record.id)));
 }
 
-/// libcontainer's folder of a container, which is there until it has deleted it.
-fn made(state: &StateDir, record: &ContainerRecord) -> PathBuf {
+/// libcontainer's folder of a container: it is there from the creation of the container to its deletion.
+fn oci_folder(state: &StateDir, record: &ContainerRecord) -> PathBuf {
     let key = container_key(&record.namespace, &record.id);
     state.group(&record.group).oci().join(key)
 }
@@ -299,7 +298,7 @@ mod tests {
         };
         delete_one();
         assert!(!kept.exists(), "libcontainer has run them");
-        fs::create_dir_all(made(&state, &record)).unwrap();
+        fs::create_dir_all(oci_folder(&state, &record)).unwrap();
         delete_one();
         let text = fs::read_to_string(&kept).unwrap();
         let given: Value = serde_json::from_str(&text).unwrap();

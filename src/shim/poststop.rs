@@ -1,5 +1,5 @@
-//! The `poststop` hooks of a container whose daemon has died. Runs in `delete`, as its last step: containerd gives it a few
-//! seconds. libcontainer runs those of every other container.
+//! The `poststop` hooks of a container whose daemon has died. Runs in `delete`, as its last step: containerd gives it a
+//! few seconds. libcontainer runs those of every other container.
 
 use std::fs::File;
 use std::io;
@@ -32,11 +32,11 @@ pub struct Poststop {
 }
 
 impl Poststop {
-    /// The hooks of a record whose container libcontainer has made, or begun to make, and not deleted: then its folder
-    /// of the container is there. `None` if there are none.
+    /// The hooks of a container that libcontainer has not deleted: then its folder of the container is there. `None` if
+    /// there are none.
     #[must_use]
-    pub fn of(record: &ContainerRecord, made: &Path) -> Option<Self> {
-        if !made.exists() {
+    pub fn of(record: &ContainerRecord, oci_folder: &Path) -> Option<Self> {
+        if !oci_folder.exists() {
             return None;
         }
         let path = record.bundle.join(CONFIG);

@@ -311,9 +311,11 @@ mod tests {
         .unwrap();
         // Functions: three imports, `f`, and the wrappers of `add` and `two`.
         for expected in [
+            "(func $log (;1;) (type 1))",
             "call $log\n",
             "call $add\n",
             "(func $add (;4;) (type 0)",
+            "(func $two (;5;) (type 2)",
             "call $two\n",
             r#"(export "add" (func $add))"#,
             "func $add $log)",

@@ -36,13 +36,8 @@ fn payloads_of_every_size_come_back_without_redis() {
     let nodes = nodes("sizes");
     nodes.cloud.start(server(&nodes.cloud, "server-c"));
     for size in [0, 1, 65_536, 65_537, 1 << 20, 104_857_600] {
-        let call = |attempt: u32| {
-            let run = nodes.edge.guest(&format!("p-{size}-{attempt}"), "probe");
-            nodes.edge.run(run.args(["call-size", "server", &size.to_string()]))
-        };
-        // A peer that reads nothing for four seconds, because its machine stands still, loses the connection.
-        let outcome = (0..3).map(call).find(|ended| !ended.stderr.starts_with("broken:"));
-        let outcome = outcome.expect("a connection that does not break");
+        let run = nodes.edge.guest(&format!("p-{size}"), "probe");
+        let outcome = nodes.edge.run(run.args(["call-size", "server", &size.to_string()]));
         assert_eq!(outcome.success().text(), format!("{size} bytes came back\n"));
     }
     let metrics = NodeMetrics::read(&StateDir::new(&nodes.edge.node.state()));

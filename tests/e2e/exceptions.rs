@@ -1,6 +1,6 @@
 //! End to end on a real containerd: an error, an exception, a panic, a trap and an exit of a function are one to HTTP
-//! clients. Its log has the text, under the id that the client has. [`crate::languages`] lets functions in other languages
-//! throw.
+//! clients. Its log has the text, under the id that the client has. [`crate::languages`] lets functions in other
+//! languages throw.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 

@@ -196,8 +196,8 @@ pub fn compile(kind: Kind, wasm: &Path) -> PathBuf {
     out
 }
 
-/// Panics if `run` leaves a thread. Threads of tests at the same time do not count: a thread has the name of the one that
-/// has started it, unless a runtime of tokio names it, and no test has one.
+/// Panics if `run` leaves a thread. Threads of tests at the same time do not count: a thread has the name of the one
+/// that has started it, unless a runtime of tokio names it, and no test has one.
 ///
 /// # Panics
 /// When a thread stays.

@@ -111,8 +111,9 @@ fn what_large_packets_do_not_reach_is_reached_over_redis() {
     in_a_network(|| {
         let pair = Pair::start();
         let mut worker = pair.here.caller();
+        wait_for("a direct call", || worker.path_of_a_call() == Path::PATH_DIRECT);
         let filter = PacketFilter::of_port(port(&pair), Dropped::LongerThan(1500));
-        wait_for("a small call", || worker.path_of_a_call() == Path::PATH_DIRECT);
+        assert_eq!(worker.path_of_a_call(), Path::PATH_DIRECT, "small packets arrive");
         let large = vec![9; 3 << 20];
         let mut call = || worker.call(&large, PATIENCE).map(|answer| answer.len());
         assert_eq!(call(), Ok(large.len()));
@@ -232,14 +233,14 @@ fn ten_thousand_connections() {
             }
             held.push(stream);
         }
-        wait_for("a direct call", || path(&pair) == Path::PATH_DIRECT);
+        assert_eq!(path(&pair), Path::PATH_DIRECT, "after {taken} and {refused}");
     }
     assert!(taken > 0 && refused > 0, "{taken} and {refused}");
     let [_now, with_proven] = resident();
     assert_grown(with_proven - at_first, held.len(), PROVEN_MAX);
     // Another node's connections are new.
     let late = pair.hosts[0].shim(&target);
-    wait_for("a new direct connection", || late.caller().path_of_a_call() == Path::PATH_DIRECT);
+    assert_eq!(late.caller().path_of_a_call(), Path::PATH_DIRECT);
     let silent: Vec<_> =
         (PROVEN..ALL).map(|_| silent_connection(pair.hosts[1].settings.listen)).collect();
     let calls = under_load(&pair, || {

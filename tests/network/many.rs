@@ -121,8 +121,6 @@ fn ten_thousand_calls_end_one_way_each_and_the_counts_agree() {
                 refused += 1;
                 assert!(!ran.contains_key(id), "not accepted and run");
             }
-            // A link that goes down on a busy machine loses an answer.
-            Err(CallError::Timeout { .. }) => unknown += 1,
             Err(error) => panic!("{error}"),
         }
     }

@@ -1,5 +1,5 @@
-//! wasmtime's compiler is a workspace with a lock file of its own. Both workspaces are built in one folder and share what
-//! they have in the same version: half of the compiler's crates, which are a minute of each first build.
+//! wasmtime's compiler is a workspace with a lock file of its own. Both workspaces are built in one folder and share
+//! what they have in the same version: half of the compiler's crates, which are a minute of each first build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -11,6 +11,9 @@ use std::process::ExitCode;
 
 use clap::Command;
 
+/// clap's own verb.
+const HELP: &str = "help";
+
 fn main() -> ExitCode {
     let parsed = command().try_get_matches_from(on_cluster(std::env::args_os().collect()));
     cwasi_cli::program(parsed, verbs::run)
@@ -27,12 +30,15 @@ fn command() -> Command {
         })
 }
 
-/// The words with `--kube`, which `kubectl cwasi ps` need not say: behind a verb of a cluster, before `--`.
+/// The words with `--kube`, which `kubectl cwasi ps` need not say: behind a verb of a cluster, before `--`. `help ps`
+/// has no such flag.
 fn on_cluster(mut words: Vec<OsString>) -> Vec<OsString> {
-    let is_verb = |word: &OsString| word.to_str().is_some_and(|it| verbs::NAMES.contains(&it));
+    let is_verb =
+        |word: &&OsString| word.to_str().is_some_and(|it| it == HELP || verbs::NAMES.contains(&it));
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let said = &words[..end];
-    if said.iter().any(is_verb) && !said.iter().any(|word| word == "--kube") {
+    let verb = said.iter().find(is_verb).filter(|verb| *verb != HELP);
+    if verb.is_some() && !said.iter().any(|word| word == "--kube") {
         words.insert(end, "--kube".into());
     }
     words
@@ -49,6 +55,8 @@ mod tests {
             ("kubectl-cwasi ps", "kubectl-cwasi ps --kube"),
             ("kubectl-cwasi -n shop ps --kube", "kubectl-cwasi -n shop ps --kube"),
             ("kubectl-cwasi rm -- --kube", "kubectl-cwasi rm --kube -- --kube"),
+            ("kubectl-cwasi invoke help", "kubectl-cwasi invoke help --kube"),
+            ("kubectl-cwasi help ps", "kubectl-cwasi help ps"),
             ("kubectl-cwasi lint w.yaml", "kubectl-cwasi lint w.yaml"),
         ] {
             assert_eq!(on_cluster(words(said)), words(meant), "{said}");

@@ -1,5 +1,5 @@
-//! A mount's source that a neighbour replaces between the end of a function and its next start: by containerd, which has
-//! the container's specification, and by the command, which has the workflow file.
+//! A mount's source that a neighbour replaces between the end of a function and its next start: by containerd, which
+//! has the container's specification, and by the command, which has the workflow file.
 
 use std::fs;
 use std::os::unix::fs::symlink;

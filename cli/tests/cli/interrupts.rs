@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::process::{Child, Stdio};
 
-use cwasi_testbed::paths::checkout;
 use cwasi_testbed::scene::wait_for;
+use cwasi_testbed::slow_module::fresh_module;
 use nix::sys::signal::Signal::{self, SIGHUP, SIGINT, SIGTERM};
 
 use super::home::signal;
@@ -69,14 +69,10 @@ fn nothing_is_left(stage: &Stage, what: &str) {
     assert!(!logs.exists(), "{what}: {:?}", fs::read_dir(logs).unwrap().collect::<Vec<_>>());
 }
 
-/// A module that takes seconds to compile, with a section of its own: it is compiled in each run of the tests, and in
-/// each call of this.
+/// The file of a module that is compiled in each run of the tests, and in each call of this.
 fn fresh(stage: &Stage, number: u8) -> String {
-    let mut module = fs::read(checkout().join("target/functions/aes.wasm")).unwrap();
-    module.extend([0, 7, 1, b'n', number]);
-    module.extend(std::process::id().to_le_bytes());
     let path = stage.folder.path().join(format!("fresh-{number}.wasm"));
-    fs::write(&path, module).unwrap();
+    fs::write(&path, fresh_module(number)).unwrap();
     path.display().to_string()
 }
 

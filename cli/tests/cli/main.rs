@@ -14,6 +14,7 @@ mod host_calls;
 mod interrupts;
 mod local;
 mod metrics;
+mod on_cluster;
 mod openwhisk;
 mod outputs;
 mod registry;

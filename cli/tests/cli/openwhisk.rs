@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use cwasi_testbed::paths::checkout;
 use cwasi_testbed::scene::wait_for;
+use cwasi_testbed::slow_module::fresh_module;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -295,21 +295,13 @@ fn bodies_that_never_arrive_delay_no_client_and_nothing_is_left() {
     drop(idle);
 }
 
-/// A module that takes seconds to compile, and that no other test or run has compiled.
-fn fresh_module() -> Vec<u8> {
-    let mut module = fs::read(checkout().join("target/functions/aes.wasm")).unwrap();
-    module.extend([0, 6, 1, b'n']);
-    module.extend(std::process::id().to_le_bytes());
-    module
-}
-
 /// An `/init` is interrupted by the executor's death, at a stage that the test sees from outside.
 #[test]
 fn an_executor_that_is_killed_in_an_init_leaves_nothing_to_the_next_one() {
     let home = Home::new();
     let action = BASE64_STANDARD.encode(fs::read(home.guest("action")).unwrap());
     let init = |code: &str| json!({ "value": { "code": code, "binary": true } }).to_string();
-    let (slow, quick) = (init(&BASE64_STANDARD.encode(fresh_module())), init(&action));
+    let (slow, quick) = (init(&BASE64_STANDARD.encode(fresh_module(u8::MAX))), init(&action));
     // The process that is there at the stage, and how much of the request has been sent.
     let stages = [
         ("cwasi-shim", quick.as_str(), quick.len() / 2),

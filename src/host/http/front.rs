@@ -144,8 +144,8 @@ impl FunctionFront {
         response
     }
 
-    /// Stores a one-way message for `target` and answers 202 with its id. The function must run somewhere, so that it is
-    /// known to be reachable by HTTP.
+    /// Stores a one-way message for `target` and answers 202 with its id. The function must run somewhere, so that it
+    /// is known to be reachable by HTTP.
     pub async fn emit<B: RequestBody>(
         &self,
         target: &str,
@@ -318,8 +318,8 @@ fn refused_call(id: CallId, target: &str, error: &CallError) -> Response<Respons
     failed(error, id)
 }
 
-/// Logs what the client of a failed call does not read. What a client alone can cause, such as a wrong name, is not worth
-/// a line.
+/// Logs what the client of a failed call does not read. What a client alone can cause, such as a wrong name, is not
+/// worth a line.
 pub fn log_failed(id: CallId, target: &str, error: &CallError) {
     match error.errno() {
         Errno::NoSuchFunction | Errno::InvalidArgument | Errno::Overloaded => {

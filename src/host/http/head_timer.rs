@@ -1,6 +1,7 @@
 //! Waits for heads: how long a connection may be idle, and how long the rest of a head may take. hyper knows one
 //! bound for both, and makes a timer for each head. Those of [`HeadTimer`] wait for the rest once some of the head is
-//! there, as the stream shows ([`HeadTimer::watch`]). The first head has that bound from the start: a new client has something to send.
+//! there, as the stream shows ([`HeadTimer::watch`]). The first head has that bound from the start: a new client has
+//! something to send.
 
 use std::future::Future;
 use std::pin::Pin;

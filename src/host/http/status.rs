@@ -48,8 +48,8 @@ pub fn status_of_call(error: &CallError) -> StatusCode {
     }
 }
 
-/// What a client reads of the call `id` that failed. An error, an exception and a crash of a function are one to it: their
-/// text may have secrets of the operator, who finds it in the log.
+/// What a client reads of the call `id` that failed. An error, an exception and a crash of a function are one to it:
+/// their text may have secrets of the operator, who finds it in the log.
 #[must_use]
 pub fn client_text(error: &CallError, id: CallId) -> String {
     match error {

@@ -337,8 +337,8 @@ const fn is_known_after(handled: &HandlerOutcome<'_>) -> bool {
     }
 }
 
-/// Sends the end of an invocation. Logs it if its guest did not answer, under the ids of the invocation: a trap, and what
-/// an HTTP client does not read of an error. Other callers read the error themselves.
+/// Sends the end of an invocation. Logs it if its guest did not answer, under the ids of the invocation: a trap, and
+/// what an HTTP client does not read of an error. Other callers read the error themselves.
 fn send(invocation: &Invocation, end: &CallResult) {
     if let Err(error) = end {
         let is_trap = error.errno() == Errno::Trapped;

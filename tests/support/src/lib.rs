@@ -8,7 +8,8 @@
 //! - [`redis`] runs one private Redis or Valkey, `redis_image` is an image of one; [`nodes`] are two containerds in
 //!   networks of their own ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it; [`http_server`] is a server that
-//!   misbehaves on demand, and [`authority`] certifies it. [`own_process`] runs a test that counts what its process has.
+//!   misbehaves on demand, and [`authority`] certifies it.
+//! - [`own_process`] runs a test that counts what its process has.
 //! - [`page`] finds the code blocks of the documentation; [`languages`] builds the functions that it shows.
 //! - [`numbered`] are calls whose ends and executions are compared; [`span_line`] is a recorded span;
 //!   [`slow_module`] takes a compiler long.

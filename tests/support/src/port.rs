@@ -35,8 +35,8 @@ impl Reserved {
     }
 }
 
-/// A free port of an address, which no other process of tests gets meanwhile. It is below those that the kernel gives to
-/// connections: a connection that has the port of a server keeps it from starting again, and one to a server that is
+/// A free port of an address, which no other process of tests gets meanwhile. It is below those that the kernel gives
+/// to connections: a connection that has the port of a server keeps it from starting again, and one to a server that is
 /// away can even get that server's port and reach itself.
 ///
 /// # Panics

@@ -1,8 +1,12 @@
-//! A small module that takes a compiler long.
+//! Modules that take a compiler long.
+
+use std::fs;
 
 use wasm_encoder::{
     CodeSection, ExportKind, ExportSection, Function, FunctionSection, Module, TypeSection, ValType,
 };
+
+use crate::paths::checkout;
 
 /// Most local variables of one function that the validator accepts.
 pub const LOCALS: u32 = 50_000;
@@ -24,4 +28,18 @@ pub fn slow_module(functions: u32) -> Vec<u8> {
     let mut module = Module::new();
     module.section(&types).section(&declared).section(&exports).section(&code);
     module.finish()
+}
+
+/// A module that takes seconds to compile, and that no other run of the tests and no other number has: its last section
+/// is its own.
+///
+/// # Panics
+/// When the functions of the papers are not built (`scripts/functions.sh`).
+#[must_use]
+pub fn fresh_module(number: u8) -> Vec<u8> {
+    let path = checkout().join("target/functions/aes.wasm");
+    let mut module = fs::read(path).expect("scripts/functions.sh builds it");
+    module.extend([0, 7, 1, b'n', number]);
+    module.extend(std::process::id().to_le_bytes());
+    module
 }

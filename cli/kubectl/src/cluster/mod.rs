@@ -2,7 +2,7 @@
 //! cluster and user.
 //!
 //! - [`workflows`]: the Workflows of a namespace; [`pods`]: their pods, and the functions in pods.
-//! - [`node`]: runs this command on a node; [`error`]: what to do when something fails.
+//! - [`node`]: runs the command on a node; `error`: what the API's errors mean.
 //!
 //! Invariant: it works by Kubernetes' API alone, with the rights of the user.
 

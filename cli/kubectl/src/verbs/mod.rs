@@ -2,7 +2,7 @@
 //!
 //! - [`ps`], [`logs`], [`rm`]: of Workflows, by Kubernetes' API.
 //! - [`invoke`], [`explain`]: by a node's own command ([`on_node`]).
-//! - [`trace`]: of all nodes ([`traces`]).
+//! - [`trace`]: of all nodes, by their own commands.
 
 mod explain;
 mod invoke;
@@ -11,18 +11,17 @@ mod on_node;
 mod ps;
 mod rm;
 mod trace;
-mod traces;
 
 use std::process::ExitCode;
 
+use cwasi_cli::arguments::{ClusterArguments, Global};
+use cwasi_cli::cluster::ClusterError;
 use cwasi_cli::commands::{Arguments, Verb};
 use cwasi_cli::failure::{Exit, Failure};
+use cwasi_cli::output;
 
 use crate::cluster::Cluster;
 use crate::cluster::node::NodePod;
-use cwasi_cli::arguments::{ClusterArguments, Global};
-use cwasi_cli::cluster::ClusterError;
-use cwasi_cli::output;
 
 /// The names of the verbs.
 pub const NAMES: [&str; 6] = ["ps", "logs", "rm", "invoke", "explain", "trace"];

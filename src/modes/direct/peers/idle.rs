@@ -39,8 +39,8 @@ impl<S> Default for Idle<S> {
 }
 
 impl<S> Idle<S> {
-    /// The connection of the pair's last call. Otherwise the one that was not used for longest: pairs that call now keep
-    /// theirs.
+    /// The connection of the pair's last call. Otherwise the one that was not used for longest: pairs that call now
+    /// keep theirs.
     pub(super) fn take(
         &mut self,
         pair: &Pair,
