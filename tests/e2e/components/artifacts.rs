@@ -1,7 +1,7 @@
 //! Components as others' tools push them, without an image around them: `wkg` and `wash`
 //! (`application/vnd.wasm.config.v0+json`), and `spin`.
 
-use cwasi_testbed::cri::{Cri, Pod};
+use crate::cri::client::{Cri, Pod};
 use cwasi_testbed::image::{write_spin_application, write_wasm_artifact};
 use cwasi_testbed::leaks;
 use cwasi_testbed::paths::{ContainerdVersion, component_guest};

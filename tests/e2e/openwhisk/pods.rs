@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use cwasi_testbed::cri::Cri;
+use crate::cri::client::Cri;
 use cwasi_testbed::leaks;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::port::free_port;

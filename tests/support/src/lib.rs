@@ -4,7 +4,6 @@
 //! - [`guard`] runs one private containerd and takes everything down when its starter is gone;
 //!   [`containerd`] starts such a guard and talks to it, [`containerd_config`] is its configuration, [`ready`] its
 //!   files; [`node_dir`] is the folder of a node's configuration and state.
-//! - [`cri`] speaks to a containerd as the kubelet does.
 //! - [`redis`] runs one private Redis or Valkey, `redis_image` is an image of one; [`nodes`] are two containerds in
 //!   networks of their own ([`link`]) with a Redis between them. [`registry`] runs one private registry of images.
 //! - [`netns`] is a network of a test's own, [`name_server`] a name server in it; [`http_server`] is a server that
@@ -21,7 +20,6 @@
 pub mod authority;
 pub mod containerd;
 pub mod containerd_config;
-pub mod cri;
 pub mod edges;
 pub mod engines;
 pub mod events;

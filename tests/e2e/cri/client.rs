@@ -23,11 +23,11 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::containerd::Containerd;
-use crate::containerd_config::{CRI_HANDLER, CRI_PAUSE};
-use crate::image::{Rootfs, Start};
-use crate::paths::{self, ContainerdVersion};
-use crate::scene::{BUSYBOX, GUESTS, Scene, wait_for};
+use cwasi_testbed::containerd::Containerd;
+use cwasi_testbed::containerd_config::{CRI_HANDLER, CRI_PAUSE};
+use cwasi_testbed::image::{Rootfs, Start};
+use cwasi_testbed::paths::{self, ContainerdVersion};
+use cwasi_testbed::scene::{BUSYBOX, GUESTS, Scene, wait_for};
 
 /// containerd's namespace of pods.
 const NAMESPACE: &str = "k8s.io";

@@ -3,14 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+pub mod client;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cwasi_testbed::cri::{Cri, Pod};
 use cwasi_testbed::leaks;
 use cwasi_testbed::paths::ContainerdVersion;
 use cwasi_testbed::scene::{BUSYBOX, GUESTS, unique, wait_for};
 
+use self::client::{Cri, Pod};
 use crate::SHIM;
 
 /// Of the functions whose memory is limited.
