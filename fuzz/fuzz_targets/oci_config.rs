@@ -17,7 +17,8 @@ fuzz_target!(|data: &[u8]| {
     let bundle = BUNDLE.get_or_init(|| tempfile::tempdir().expect("a directory").keep());
     fs::write(bundle.join("config.json"), data).expect("a file");
     let group = bounded(data, 96, || group_of_bundle(bundle, "namespace", "container"));
-    let Ok(spec) = bounded(data, 256, || load_spec(bundle)) else { return };
+    let Ok(read) = bounded(data, 256, || load_spec(bundle)) else { return };
+    let spec = read.spec;
     let group = group.expect("what the coordinator reads, the launcher has read");
     assert!(group.len() == 16 && group.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let Ok(annotations) = function_spec(&spec) else { return };

@@ -1,8 +1,10 @@
 //! Reads a function's settings from its bundle's OCI configuration. Runs in the shim daemon.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use oci_spec::OciSpecError;
 use oci_spec::runtime::{Mount, Spec};
 
 use super::error::PlanError;
@@ -15,13 +17,25 @@ const CPU_PERIOD_US: u64 = 100_000;
 const DEVICES: &str = "/dev";
 const SHARED_MEMORY: &str = "/dev/shm";
 
+/// A bundle's OCI configuration.
+#[derive(Debug)]
+pub struct BundleSpec {
+    pub spec: Spec,
+    /// What `spec` was parsed from.
+    pub text: String,
+}
+
 /// Reads the OCI configuration of a bundle.
 ///
 /// # Errors
 /// When the file is missing or invalid.
-pub fn load_spec(bundle: &Path) -> Result<Spec, PlanError> {
+pub fn load_spec(bundle: &Path) -> Result<BundleSpec, PlanError> {
     let path = bundle.join("config.json");
-    Spec::load(&path).map_err(|source| PlanError::Bundle { path, source })
+    let load = || -> Result<BundleSpec, OciSpecError> {
+        let text = fs::read_to_string(&path)?;
+        Ok(BundleSpec { spec: serde_json::from_str(&text)?, text })
+    };
+    load().map_err(|source| PlanError::Bundle { path, source })
 }
 
 /// Parses the annotations of a container.

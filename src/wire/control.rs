@@ -107,6 +107,8 @@ pub struct CreateSpec {
     /// The container's id in containerd.
     pub id: String,
     pub bundle: PathBuf,
+    /// The bundle's `config.json` as the shim has read and checked it. Nobody reads the file again to create.
+    pub specification: String,
     /// systemd makes the container's cgroup, as a scope.
     pub systemd_cgroup: bool,
     /// Where the workload runs.

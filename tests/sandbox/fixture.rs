@@ -167,18 +167,23 @@ impl Fixture {
         workload: Workload,
         more: &[BorrowedFd<'_>],
     ) -> Result<Container<'_>, String> {
+        let spec = create_spec(format!("{id}-in-containerd"), bundle, workload);
+        self.create_from(id, spec, more)
+    }
+
+    /// The same of what the shim has read before.
+    pub fn create_from(
+        &self,
+        id: &str,
+        spec: CreateSpec,
+        more: &[BorrowedFd<'_>],
+    ) -> Result<Container<'_>, String> {
         let stdin = File::open("/dev/null").unwrap();
         let (stdout, their_stdout) = nix::unistd::pipe().unwrap();
         let (stderr, their_stderr) = nix::unistd::pipe().unwrap();
         let mut descriptors = vec![stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
         descriptors.extend_from_slice(more);
-        let verb = Verb::Create(Box::new(CreateSpec {
-            id: format!("{id}-in-containerd"),
-            bundle,
-            systemd_cgroup: false,
-            sandbox: SandboxKind::Container,
-            workload,
-        }));
+        let verb = Verb::Create(Box::new(spec));
         match self.send(id, verb, &descriptors) {
             VerbReply::Created { pid } => Ok(Container {
                 fixture: self,
@@ -196,13 +201,8 @@ impl Fixture {
     /// Creates a native container with a terminal; returns its init and the terminal's master.
     pub fn create_with_terminal(&self, id: &str, bundle: PathBuf) -> (Pid, OwnedFd) {
         let (reply, theirs) = seqpacket::pair().unwrap();
-        let verb = Verb::Create(Box::new(CreateSpec {
-            id: id.to_owned(),
-            bundle,
-            systemd_cgroup: false,
-            sandbox: SandboxKind::Container,
-            workload: Workload::Native,
-        }));
+        let spec = create_spec(id.to_owned(), bundle, Workload::Native);
+        let verb = Verb::Create(Box::new(spec));
         let request = VerbRequest { container: id.into(), root: self.root(), verb };
         let null = File::open("/dev/null").unwrap();
         let descriptors = [theirs.as_fd(), null.as_fd(), null.as_fd(), null.as_fd()];
@@ -396,6 +396,18 @@ pub fn alive(pid: Pid) -> bool {
 /// A value of one cgroup file.
 pub fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+/// What a shim sends of a bundle.
+pub fn create_spec(id: String, bundle: PathBuf, workload: Workload) -> CreateSpec {
+    CreateSpec {
+        id,
+        specification: std::fs::read_to_string(bundle.join("config.json")).unwrap(),
+        bundle,
+        systemd_cgroup: false,
+        sandbox: SandboxKind::Container,
+        workload,
+    }
 }
 
 fn spec(args: &[&str], cgroup: &str) -> Value {

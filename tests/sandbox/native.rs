@@ -3,9 +3,9 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use cwasi_wire::control::Verb;
+use cwasi_wire::control::{Verb, Workload};
 
-use crate::fixture::{Fixture, alive, eventually, read};
+use crate::fixture::{Fixture, alive, create_spec, eventually, read};
 
 #[test]
 fn a_container_runs_and_its_exit_code_and_output_arrive() {
@@ -21,7 +21,21 @@ fn a_container_runs_and_its_exit_code_and_output_arrive() {
     container.delete();
     assert!(fixture.cgroups("exit").is_empty());
     assert!(!fixture.root().join("exit").exists());
-    assert_eq!(std::fs::read_dir(fixture.root().join(".specs")).unwrap().count(), 0);
+    let files = fixture.root().join(".specs");
+    assert_eq!(std::fs::read_dir(files).map_or(0, Iterator::count), 0);
+}
+
+#[test]
+fn what_the_shim_has_read_is_built_whatever_becomes_of_the_file() {
+    let fixture = Fixture::new();
+    let bundle = fixture.bundle("once", &["/bin/echo", "as it was read"], |_| {});
+    let read = create_spec("once".into(), bundle.clone(), Workload::Native);
+    std::fs::write(bundle.join("config.json"), "of another").unwrap();
+    let mut container = fixture.create_from("once", read, &[]).unwrap();
+    container.start();
+    assert_eq!(container.wait(), 0);
+    assert_eq!(container.output(), "as it was read\n");
+    container.delete();
 }
 
 #[test]

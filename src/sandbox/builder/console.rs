@@ -19,7 +19,7 @@ use cwasi_wire::control::VerbRequest;
 
 use super::BuilderError;
 use super::causes::TerminalCause;
-use super::spec::copy_of;
+use super::spec::files_of;
 
 /// Name of the socket in its directory.
 const SOCKET: &str = "console";
@@ -38,7 +38,7 @@ impl Console {
     /// Listens in a directory of this builder's own.
     pub fn new(request: &VerbRequest) -> Result<Self, BuilderError> {
         let id = request.container.clone();
-        let directory = copy_of(request).join(format!("console-{}", getpid()));
+        let directory = files_of(request).join(format!("console-{}", getpid()));
         let listener = fs::create_dir_all(&directory)
             .and_then(|()| File::open(&directory))
             // The path itself may be too long for a socket's address.

@@ -20,7 +20,7 @@ use cwasi_wire::control::{CreateSpec, VerbRequest, Workload};
 use super::console::Console;
 use super::executor::{FunctionExecutor, NativeExecutor};
 use super::function::{Descriptors, load};
-use super::spec::{PreparedBundle, prepare};
+use super::spec::{Extras, prepare};
 use super::systemd::Scope;
 use super::{BuilderError, Made, devices, noexec};
 
@@ -50,7 +50,7 @@ pub fn create<E: Engine>(
         .validate_id()
         .and_then(|builder| builder.with_root_path(&request.root))
         .map_err(failed)?;
-    let prepared = prepare(request, spec)?;
+    let (extras, specification) = prepare(request, spec)?;
     let builder = match &spec.workload {
         Workload::Native => builder.with_executor(NativeExecutor),
         Workload::Function(launch) => {
@@ -58,36 +58,36 @@ pub fn create<E: Engine>(
             // Everything that libcontainer does for the function from here on is under the filter too. Hooks are
             // programs, so that with any it comes when they have run, before the function's first step.
             // Code that comes later is loaded before it, too.
-            if prepared.hooks().is_none() && !launch.awaits_code {
+            if extras.hooks().is_none() && !launch.awaits_code {
                 exec_filter::install()?;
                 function.is_filtered = true;
             }
             builder.with_executor(FunctionExecutor::new(function))
         }
     };
-    let console = if prepared.has_terminal() { Some(Console::new(request)?) } else { None };
+    let console = if extras.has_terminal() { Some(Console::new(request)?) } else { None };
     let builder = match &console {
         Some(console) => builder.with_console_socket(Some(console.path())),
         None => builder.with_stdin(stdin).with_stdout(stdout).with_stderr(log),
     };
     let mut container = builder
         .as_init(&spec.bundle)
-        .with_config(prepared.config())
+        .with_spec(specification)
         .with_state_dir(request.root.join(&request.container))
         .with_systemd(spec.systemd_cgroup)
         .with_detach(true)
         .as_sibling(true)
         .build()
         .map_err(|source| {
-            run_poststop(spec, &prepared);
-            not_built(&request.container, &prepared, source)
+            run_poststop(spec, &extras);
+            not_built(&request.container, &extras, source)
         })?;
     let is_function = matches!(spec.workload, Workload::Function(_));
     // libcontainer's nix is an older one with a type of its own.
     let pid = container.pid().map(|pid| Pid::from_raw(pid.as_raw()));
     let pid = pid.ok_or_else(|| BuilderError::NoPid { id: request.container.clone() })?;
-    let restricted = restrict(&container, pid, &prepared, is_function);
-    let master = |console: Console| console.master(prepared.process());
+    let restricted = restrict(&container, pid, &extras, is_function);
+    let master = |console: Console| console.master(extras.process());
     match restricted.and_then(|()| console.map(master).transpose()) {
         Ok(terminal) => Ok(Made { pid, terminal }),
         Err(error) => {
@@ -102,23 +102,23 @@ pub fn create<E: Engine>(
 fn restrict(
     container: &Container,
     init: Pid,
-    prepared: &PreparedBundle,
+    extras: &Extras,
     is_function: bool,
 ) -> Result<(), BuilderError> {
-    let cgroup = if let Some(limits) = prepared.scope_limits() {
+    let cgroup = if let Some(limits) = extras.scope_limits() {
         let scope = Scope::of(container.id(), init)?;
         scope.apply(limits)?;
         scope.path().to_owned()
     } else {
         cgroup_path(container)?
     };
-    if let Some(filter) = prepared.devices() {
+    if let Some(filter) = extras.devices() {
         devices::attach(filter, &cgroup)?;
     }
-    if is_function && prepared.forbids_exec() {
-        noexec::apply(init, prepared.has_devices())?;
+    if is_function && extras.forbids_exec() {
+        noexec::apply(init, extras.has_devices())?;
     }
-    if prepared.makes_network() {
+    if extras.makes_network() {
         // As runc does. The last step: this process stays in the namespace.
         let namespace = PathBuf::from(format!("/proc/{init}/ns/net"));
         loopback::bring_up_in(&namespace)
@@ -138,8 +138,8 @@ fn cgroup_path(container: &Container) -> Result<PathBuf, BuilderError> {
 }
 
 /// Gives the hooks of a create that failed their counterpart, as runc does: they free what those before made.
-fn run_poststop(spec: &CreateSpec, prepared: &PreparedBundle) {
-    let hooks = prepared.hooks().and_then(|hooks| hooks.poststop().clone());
+fn run_poststop(spec: &CreateSpec, extras: &Extras) {
+    let hooks = extras.hooks().and_then(|hooks| hooks.poststop().clone());
     let state = State::new(&spec.id, ContainerStatus::Stopped, None, spec.bundle.clone());
     for hook in hooks.into_iter().flatten() {
         let one = vec![hook];
@@ -150,14 +150,14 @@ fn run_poststop(spec: &CreateSpec, prepared: &PreparedBundle) {
 }
 
 /// What libcontainer's processes say when they can, and what it means when they cannot.
-fn not_built(id: &str, prepared: &PreparedBundle, source: LibcontainerError) -> BuilderError {
+fn not_built(id: &str, extras: &Extras, source: LibcontainerError) -> BuilderError {
     let id = id.to_owned();
     let source = Box::new(source);
     let text = cause_chain(&*source);
     if text.contains(CHANNEL_BROKEN) {
         return BuilderError::Died { id, source };
     }
-    match prepared.pids_limit() {
+    match extras.pids_limit() {
         Some(limit) if limit > 0 && NO_MORE_PROCESSES.iter().any(|errno| text.contains(errno)) => {
             BuilderError::PidsLimit { limit, source }
         }

@@ -25,7 +25,7 @@ use cwasi_wire::control::{ExecSpec, VerbRequest};
 
 use super::console::Console;
 use super::executor::TenantExecutor;
-use super::spec::{complete, copy_of, find_root};
+use super::spec::{complete, files_of, find_root};
 use super::{BuilderError, Made, lsm, refused};
 
 /// Streams of the process.
@@ -138,7 +138,7 @@ impl Copy {
         };
         let mut container =
             Container::load(request.root.join(&request.container)).map_err(failed)?;
-        let copy = Self { directory: copy_of(request).join(format!("exec-{}", getpid())) };
+        let copy = Self { directory: files_of(request).join(format!("exec-{}", getpid())) };
         let state = copy.directory.join(&request.container);
         let written = |path: &Path| {
             let path = path.to_owned();

@@ -26,6 +26,7 @@ use cwasi_wire::control::{CreateSpec, START_SOCKET, START_WORD, VerbRequest, Wor
 use super::diagnostics::Diagnostics;
 use super::executor::{LoadedFunction, run};
 use super::function::{Descriptors, load};
+use super::spec::parse;
 use super::{BuilderError, Made, function_devices, mount_sources, root_folders};
 
 /// What libcontainer makes in the root of a function's container.
@@ -43,9 +44,7 @@ pub fn create<E: Engine>(
     let Workload::Function(launch) = &create.workload else {
         return Err(BuilderError::NotAFunction { id: request.container.clone() });
     };
-    let path = create.bundle.join("config.json");
-    let spec =
-        Spec::load(&path).map_err(|source| BuilderError::Spec { path: path.clone(), source })?;
+    let spec = parse(create)?;
     let Descriptors { stdin, stdout, stderr, sockets } =
         Descriptors::take(&create.workload, descriptors)?;
     let mut function = load::<E>(threads, launch, &stderr, sockets)?;

@@ -6,7 +6,7 @@
 //!   [`HOME_OF_USER`] stands for "look it up", which the executor does without glibc.
 //! - Capability sets that are not named (containerd writes `{}` for "drop all") stay as they are. So all
 //!   sets are named.
-//! - A relative root path is taken from the bundle, which the copy is not in.
+//! - A relative root path is taken from the bundle.
 //! - Without `cgroupsPath` it names the cgroup by the container's id.
 //!
 //! And one thing is added: a view of the image's files for guests that can open files ([`FILES_DIR`]).
@@ -44,10 +44,9 @@ const FUNCTION_DESCRIPTORS: u64 = 65_536;
 /// Value of `HOME` that the executor replaces by the user's home directory.
 pub const HOME_OF_USER: &str = "cwasi:home-of-user";
 
-/// A directory with libcontainer's copy of the spec, removed when dropped.
+/// What is done for a container beside what libcontainer does for its spec.
 #[derive(Debug)]
-pub struct PreparedBundle {
-    directory: PathBuf,
+pub struct Extras {
     hooks: Option<Hooks>,
     forbids_exec: bool,
     has_devices: bool,
@@ -58,12 +57,7 @@ pub struct PreparedBundle {
     resources: Option<LinuxResources>,
 }
 
-impl PreparedBundle {
-    #[must_use]
-    pub fn config(&self) -> PathBuf {
-        self.directory.join(CONFIG)
-    }
-
+impl Extras {
     /// Programs that run around the container's life.
     #[must_use]
     pub const fn hooks(&self) -> Option<&Hooks> {
@@ -118,30 +112,37 @@ impl PreparedBundle {
     }
 }
 
-impl Drop for PreparedBundle {
-    fn drop(&mut self) {
-        // What is left is overwritten by the next create of that id.
-        let _left = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Where the copies of a container's spec lie: that of its create itself, those of execs in directories there.
-pub fn copy_of(request: &VerbRequest) -> PathBuf {
+/// Where builders of a container have their files: consoles, and what libcontainer reads for an exec.
+pub fn files_of(request: &VerbRequest) -> PathBuf {
     request.root.join(COPIES_DIR).join(&request.container)
 }
 
-/// Removes the copies of builders that were killed before they could.
+/// Removes the files of builders that were killed before they could.
 pub fn forget(request: &VerbRequest) {
-    let directory = copy_of(request);
+    let directory = files_of(request);
     let _left = std::fs::remove_dir_all(directory);
 }
 
-/// Checks the bundle's spec and writes libcontainer's copy of it.
-pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBundle, BuilderError> {
+/// Where the shim has read the spec.
+fn unreadable(create: &CreateSpec, source: OciSpecError) -> BuilderError {
+    BuilderError::Spec { path: create.bundle.join(CONFIG), source }
+}
+
+/// The spec as the shim sent it.
+///
+/// # Errors
+/// When it is none, of which the shim knows before.
+pub fn parse(create: &CreateSpec) -> Result<Spec, BuilderError> {
+    serde_json::from_str(&create.specification).map_err(|error| unreadable(create, error.into()))
+}
+
+/// Checks the spec; returns libcontainer's.
+///
+/// # Errors
+/// What is refused, what the mounts need and do not find.
+pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<(Extras, Spec), BuilderError> {
     let bundle = &create.bundle;
-    let path = bundle.join(CONFIG);
-    let unreadable = |source: OciSpecError| BuilderError::Spec { path: path.clone(), source };
-    let mut spec = Spec::load(&path).map_err(unreadable)?;
+    let mut spec = parse(create)?;
     refused::check(&spec)?;
     lsm::drop_empty(&mut spec);
     find_root(&mut spec, bundle)?;
@@ -165,11 +166,10 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
     }
     // Before the cgroups' bind mounts, whose sources libcontainer makes later.
     propagation::apply(&mut spec, &sources, &request.root)?;
-    cgroup_mounts::apply(&mut spec).map_err(unreadable)?;
+    cgroup_mounts::apply(&mut spec).map_err(|error| unreadable(create, error))?;
     name_cgroup(&mut spec, &request.container);
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
-    let prepared = PreparedBundle {
-        directory: copy_of(request),
+    let extras = Extras {
         devices: devices::filter(&spec)?,
         hooks: spec.hooks().clone(),
         forbids_exec: noexec::is_possible(&spec),
@@ -179,12 +179,7 @@ pub fn prepare(request: &VerbRequest, create: &CreateSpec) -> Result<PreparedBun
         makes_network: makes_network(&spec),
         resources: if create.systemd_cgroup { limits_aside(&mut spec) } else { None },
     };
-    let copy = prepared.config();
-    std::fs::create_dir_all(&prepared.directory)
-        .map_err(OciSpecError::from)
-        .and_then(|()| spec.save(&copy))
-        .map_err(|source| BuilderError::Spec { path: copy, source })?;
-    Ok(prepared)
+    Ok((extras, spec))
 }
 
 /// Makes the root's path an absolute one, without links.

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use containerd_shim::api::{CreateTaskRequest, CreateTaskResponse};
 use containerd_shim::protos::events::task::{TaskCreate, TaskIO};
-use oci_spec::runtime::Spec;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
@@ -25,7 +24,7 @@ use crate::session::Stat;
 use crate::{cgroups, cleanup, rootfs};
 use cwasi_config::{CgroupDriver, Engine};
 use cwasi_coordinator::aot::EntryInUse;
-use cwasi_coordinator::bundle::load_spec;
+use cwasi_coordinator::bundle::{BundleSpec, load_spec};
 use cwasi_coordinator::registry::Record;
 use cwasi_coordinator::{Plan, Progress as _};
 use cwasi_host::broker::BrokerPeer;
@@ -38,7 +37,7 @@ use cwasi_wire::control::{CreateSpec, SandboxKind, Verb, VerbReply, Workload};
 struct Prepared {
     /// Of its start, up to the builder.
     stages: StartStages,
-    spec: Spec,
+    bundle: BundleSpec,
     stdio: Stdio,
     log: BundleLog,
     /// Cgroups of others, too.
@@ -154,12 +153,13 @@ impl Tasks {
         let (prepared, draft) = prepared.await?;
         drop(turn);
         *record = draft;
-        let Prepared { mut stages, spec, stdio, log, shared, mut opened } = prepared?;
+        let Prepared { mut stages, bundle, stdio, log, shared, mut opened } = prepared?;
+        let BundleSpec { spec, text } = bundle;
         let key = container_key(&record.namespace, &record.id);
         let ticket = self.parts.reaper.ticket();
         let terminal;
         let began = Instant::now();
-        (record.pid, terminal) = self.run_builder(&key, record, &opened).await?;
+        (record.pid, terminal) = self.run_builder(&key, record, text, &opened).await?;
         stages.container_us = Some(micros(began.elapsed()));
         let exit = ticket.claim(record.pid);
         drop(ticket);
@@ -210,9 +210,10 @@ impl Tasks {
     ) -> Result<Prepared, TaskError> {
         let (began, mut stages) =
             (Instant::now(), StartStages::begin(&self.parts.namespace, &request.id));
-        let spec = self.mount(request, record)?;
+        let bundle = self.mount(request, record)?;
+        let spec = &bundle.spec;
         let key = container_key(&record.namespace, &record.id);
-        let cgroup = cgroups::locate(self.parts.cgroup_driver, cgroups_path(&spec), &key)
+        let cgroup = cgroups::locate(self.parts.cgroup_driver, cgroups_path(spec), &key)
             .map_err(|source| TaskError::Cgroup { id: request.id.clone(), source })?;
         let stdio = Stdio {
             stdin: request.stdin.clone(),
@@ -224,7 +225,7 @@ impl Tasks {
         let open = if request.terminal { open::open_terminal } else { open::open };
         let (streams, relay) = open(&stdio, self.logged(&request.id))?;
         let progress = StartProgress::new(&request.id, &record.bundle, &streams);
-        let planning = self.parts.provisioner.plan(&request.id, &spec, &record.rootfs, &progress);
+        let planning = self.parts.provisioner.plan(&request.id, spec, &record.rootfs, &progress);
         let mut provision =
             reactor.block_on(unless_cancelled(&request.id, cancelled, planning))??;
         if let Workload::Function(launch) = &mut provision.plan.workload {
@@ -252,7 +253,7 @@ impl Tasks {
         let code = provision.plan.code;
         let opened = self.open(provision, streams, relay, record)?;
         stages.planned(began.elapsed(), code);
-        Ok(Prepared { stages, spec, stdio, log: progress.into_log(), shared, opened })
+        Ok(Prepared { stages, bundle, stdio, log: progress.into_log(), shared, opened })
     }
 
     /// Mounts the root file system, after writing down that it will be.
@@ -260,9 +261,9 @@ impl Tasks {
         &self,
         request: &CreateTaskRequest,
         record: &mut ContainerRecord,
-    ) -> Result<Spec, TaskError> {
-        let spec = load_spec(&record.bundle).map_err(super::provision::ProvisionError::from)?;
-        if let Some(root) = spec.root().as_ref() {
+    ) -> Result<BundleSpec, TaskError> {
+        let read = load_spec(&record.bundle).map_err(super::provision::ProvisionError::from)?;
+        if let Some(root) = read.spec.root().as_ref() {
             record.rootfs = record.bundle.join(root.path());
         }
         self.write_down(record)?;
@@ -271,7 +272,7 @@ impl Tasks {
         if !request.rootfs.is_empty() {
             rootfs::mount(&request.rootfs, &record.rootfs)?;
         }
-        Ok(spec)
+        Ok(read)
     }
 
     fn write_down(&self, record: &ContainerRecord) -> Result<(), TaskError> {
@@ -311,11 +312,13 @@ impl Tasks {
         &self,
         key: &str,
         record: &ContainerRecord,
+        specification: String,
         opened: &Opened,
     ) -> Result<(i32, Option<OwnedFd>), TaskError> {
         let spec = CreateSpec {
             id: record.id.clone(),
             bundle: record.bundle.clone(),
+            specification,
             systemd_cgroup: self.parts.cgroup_driver == CgroupDriver::Systemd,
             sandbox: self.parts.sandbox,
             workload: opened.workload.clone(),

@@ -42,8 +42,8 @@ impl Tasks {
         blocking(&container.id, move || {
             let progress = ActionProgress(&planned);
             let id = planned.id.clone();
-            let spec = load_spec(&planned.bundle).map_err(ProvisionError::from)?;
-            let bundle = (&spec, planned.record.rootfs.as_path());
+            let read = load_spec(&planned.bundle).map_err(ProvisionError::from)?;
+            let bundle = (&read.spec, planned.record.rootfs.as_path());
             let instance = (record.instance.as_str(), record.socket.as_path());
             let planning =
                 tasks.parts.provisioner.plan_delivery(&id, bundle, instance, &delivery, &progress);

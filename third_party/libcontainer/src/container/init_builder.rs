@@ -22,7 +22,7 @@ pub struct InitContainerBuilder {
     base: ContainerBuilder,
     bundle: PathBuf,
     /// Instead of the bundle's `config.json`.
-    config: Option<PathBuf>,
+    spec: Option<Spec>,
     /// Instead of a directory of the root path that is named after the container.
     state_dir: Option<PathBuf>,
     use_systemd: bool,
@@ -38,7 +38,7 @@ impl InitContainerBuilder {
         Self {
             base: builder,
             bundle,
-            config: None,
+            spec: None,
             state_dir: None,
             use_systemd: true,
             detached: true,
@@ -78,9 +78,9 @@ impl InitContainerBuilder {
         self
     }
 
-    /// Reads the specification from this file instead of the bundle's `config.json`. Hooks get the bundle's path.
-    pub fn with_config<P: Into<PathBuf>>(mut self, config: P) -> Self {
-        self.config = Some(config.into());
+    /// Takes this specification instead of the bundle's `config.json`. Hooks get the bundle's path.
+    pub fn with_spec(mut self, spec: Spec) -> Self {
+        self.spec = Some(spec);
         self
     }
 
@@ -185,11 +185,10 @@ impl InitContainerBuilder {
     }
 
     fn load_spec(&self) -> Result<Spec, LibcontainerError> {
-        let source_spec_path = match &self.config {
-            Some(config) => config.clone(),
-            None => self.bundle.join("config.json"),
+        let mut spec = match &self.spec {
+            Some(spec) => spec.clone(),
+            None => Spec::load(self.bundle.join("config.json"))?,
         };
-        let mut spec = Spec::load(source_spec_path)?;
         Self::validate_spec(&spec)?;
 
         spec.canonicalize_rootfs(&self.bundle).map_err(|err| {
