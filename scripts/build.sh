@@ -19,7 +19,7 @@
 # is built alone has fewer features of its libraries, so a build of tests after it would compile a hundred crates again.
 #
 # The compiler is a workspace of its own (compiler/Cargo.toml says why). It is built in the same folder, because half of
-# its crates are the runtime's: cargo test --test structure -- compiler checks that both have the same versions.
+# its crates are the runtime's: cargo test --test structure -- lock_files checks that both have the same versions.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/static.sh"

@@ -18,6 +18,7 @@ WORKFLOW=$CHECKOUT/workflows/vehicle-paths
 FUNCTIONS=(extract-frames process-frames prepare-dataset reconstruct-paths fn-utils)
 DEMO_DIR=$STATE_DIR/demo
 BIN_DIR=$TARGET_DIR/${PROFILE:-debug}
+TOOLS_DIR=$TARGET_DIR/debug
 SCENE_SECONDS=${SCENE_SECONDS:-16}
 # A seed that the detector was not tuned on.
 SCENE_SEED=${SEED:-35}
@@ -44,9 +45,8 @@ build() {
     (cd "$WORKFLOW" && cargo build --release --target wasm32-wasip1 --target-dir "$TARGET_DIR/workflows" \
         "${FUNCTIONS[@]/#/--package=}")
     say "building the workflow's tools"
-    # The tools need neither one codegen unit nor link-time optimization, which take a third of the build's time.
-    (cd "$WORKFLOW" && CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo build --release --target-dir "$TARGET_DIR/workflows" -p vehicle-paths-tools)
+    # In the runtime's folder, of which they share half of their crates.
+    (cd "$WORKFLOW" && cargo build --target-dir "$TARGET_DIR" -p vehicle-paths-tools)
 }
 
 # A scene with ground truth, or the user's video, as $DEMO_DIR/in/video.*
@@ -55,7 +55,7 @@ make_input() {
     mkdir -p "$DEMO_DIR/in" "$DEMO_DIR/out"
     if [ -z "$video" ]; then
         say "filming a synthetic street with ground truth: $SCENE_SECONDS s, seed $SCENE_SEED"
-        "$TARGET_DIR/workflows/release/traffic-scene" --out "$DEMO_DIR/in" \
+        "$TOOLS_DIR/traffic-scene" --out "$DEMO_DIR/in" \
             --seed "$SCENE_SEED" --seconds "$SCENE_SECONDS"
         return
     fi
@@ -93,7 +93,7 @@ show_results() {
     [ -z "$video" ] || return 0
     echo
     say "against the ground truth (seed $SCENE_SEED, not tuned on)"
-    "$TARGET_DIR/workflows/release/score-paths" --truth "$DEMO_DIR/in/truth.json" \
+    "$TOOLS_DIR/score-paths" --truth "$DEMO_DIR/in/truth.json" \
         --results "$DEMO_DIR/out" "${THRESHOLDS[@]}"
 }
 
@@ -124,7 +124,7 @@ compare() { # what is compared, then the folder with the other results
 run_in_sequence() {
     rm -rf "$DEMO_DIR/out-sequential"
     # 3: the video was only partly readable.
-    "$TARGET_DIR/workflows/release/run-native" "$DEMO_DIR"/in/cam0.* --out "$DEMO_DIR/out-sequential" \
+    "$TOOLS_DIR/run-native" "$DEMO_DIR"/in/cam0.* --out "$DEMO_DIR/out-sequential" \
         ${homography:+--homography "$DEMO_DIR$homography"} >/dev/null || [ -n "$video" ]
 }
 

@@ -24,7 +24,7 @@ about() {
     case $1 in
     wasmedge) echo "end to end, workers and modes with the second engine" ;;
     seeds) echo "property tests and the model checker with other seeds" ;;
-    soak) echo "ten minutes of faults on each containerd" ;;
+    soak) echo "ten minutes of faults, on all containerds" ;;
     static) echo "end to end with static programs" ;;
     demo) echo "the demo on two nodes, then on one" ;;
     papers) echo "each figure of the papers once" ;;

@@ -5,8 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod circles;
-mod compiler;
 mod imports;
+mod lock_files;
 mod methods;
 mod mounts;
 mod source;

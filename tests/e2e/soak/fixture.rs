@@ -29,8 +29,8 @@ pub struct Callee {
     annotations: &'static [(&'static str, &'static str)],
 }
 
-/// Two instances of a function in the workflow, one of them with elastic workers, one of another function with a shim of its own, and one that HTTP
-/// clients call at its port.
+/// Two instances of a function in the workflow, one of them with elastic workers, one of another function with a shim of
+/// its own, and one with elastic workers that HTTP clients call at its port.
 pub const CALLEES: [Callee; 4] = [
     Callee {
         id: "a1",
