@@ -3,7 +3,7 @@
 //! The compiler reads untrusted input, and takes a multiple of a module's size in memory and time. A few bytes of
 //! WebAssembly can stand for gigabytes in the compiler, so the size and number of a module's parts are limited, too.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -11,6 +11,8 @@ use super::values;
 
 /// Largest configurable size in bytes.
 const SIZE_MAX: u64 = 1 << 40;
+/// Most `trusted_keys`: each of them is tried for each module that is not in the cache.
+const KEYS_MAX: usize = 16;
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;
 
@@ -18,6 +20,10 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileConfig {
+    /// Whether this node compiles at all; without, it runs code of its cache and precompiled code that it trusts.
+    pub enabled: bool,
+    /// Files of public keys whose signatures under precompiled code this node trusts; none = no such code runs.
+    pub trusted_keys: Vec<PathBuf>,
     /// Most compilers at once, over all shims that share the cache; 0 = half of the processors, at least one.
     pub jobs: usize,
     /// Memory of one compiler: this, plus `memory_per_mib` for each MiB of the module.
@@ -52,6 +58,8 @@ pub struct CompileConfig {
 impl Default for CompileConfig {
     fn default() -> Self {
         Self {
+            enabled: true,
+            trusted_keys: Vec::new(),
             jobs: 0,
             memory: 512 * MIB,
             memory_per_mib: 256 * MIB,
@@ -114,6 +122,14 @@ impl CompileConfig {
             return Err(format!(
                 "compile.cgroup = {cgroup:?} must be a path below the roots of the cgroup hierarchies, such as \"cwasi-compile\", or empty"
             ));
+        }
+        if let Some(path) = self.trusted_keys.iter().find(|path| !path.is_absolute()) {
+            return Err(format!(
+                "compile.trusted_keys has {path:?}, which must be an absolute path"
+            ));
+        }
+        if self.trusted_keys.len() > KEYS_MAX {
+            return Err(format!("compile.trusted_keys has more than {KEYS_MAX} keys"));
         }
         let limits = [
             ("cpu_seconds", self.cpu_seconds),

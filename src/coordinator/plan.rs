@@ -9,15 +9,16 @@ use oci_spec::runtime::Spec;
 
 use super::aot::{AotCache, CompileChild, EntryInUse};
 use super::bundle::{self, function_name, function_spec};
-use super::compiled::{LaunchCode, compile};
+use super::compiled::{Compilation, LaunchCode};
 use super::component;
 use super::delivered::{self, Delivery};
 use super::embedding::{NodeSettings, discover};
 use super::error::PlanError;
 use super::images::ImageStore;
-use super::locate::{LocatedModule, find_module};
+use super::locate::{LocatedModule, ModulePlace, find_module};
 use super::module::{self, CheckedModule, ModuleError};
 use super::mount_points;
+use super::offers::CodeSource;
 use super::progress::Progress;
 use super::registry::Record;
 use super::triggers::TriggerPolicy;
@@ -170,10 +171,16 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         }
         let began = Instant::now();
         let tenant = format!("{}/{}", identity.namespace, identity.pod_namespace);
-        let (cache, compiler, origin) = (&self.cache, &self.compiler, &found.origin);
-        let mut compiled =
-            compile(cache, compiler, (module, engine), origin, embedding, &tenant, progress)
-                .await?;
+        let compilation = Compilation {
+            cache: &self.cache,
+            images: &self.images,
+            compiler: &self.compiler,
+            progress,
+            tenant: &tenant,
+            engine,
+        };
+        let source = code_source(request, &found.place, annotations.is_library);
+        let mut compiled = compilation.function(module, &found.origin, source, embedding).await?;
         let note = compiled.note.clone();
         let in_use = std::mem::take(&mut compiled.in_use);
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
@@ -233,6 +240,23 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     fn begin_traces(&self, annotations: &mut FunctionSpec) {
         let unsaid = TraceStart { sample: self.sample, ..TraceStart::UNSAMPLED };
         annotations.trace.get_or_insert(unsaid);
+    }
+}
+
+/// Where precompiled code of a container's module may be. What a library's container runs has none.
+fn code_source<'a>(
+    request: &PlanRequest<'a>,
+    place: &'a ModulePlace,
+    is_library: bool,
+) -> CodeSource<'a> {
+    let &PlanRequest { rootfs, container: id, delivery, .. } = request;
+    match place {
+        _ if is_library => CodeSource::Archive(None),
+        ModulePlace::Delivered => {
+            CodeSource::Archive(delivery.and_then(|delivery| delivery.archive.as_deref()))
+        }
+        ModulePlace::File(path) => CodeSource::Container { rootfs, module: Some(path), id },
+        ModulePlace::Layer => CodeSource::Container { rootfs, module: None, id },
     }
 }
 
@@ -388,5 +412,7 @@ fn pool_max(spec: &Spec, annotations: &FunctionSpec, workers: Workers) -> u64 {
     share.min(POOL_MAX) / u64::from(workers.least.max(1))
 }
 
+#[cfg(test)]
+mod signed_tests;
 #[cfg(test)]
 mod tests;
