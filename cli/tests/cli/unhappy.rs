@@ -222,6 +222,11 @@ const VERBS: &[Verb] = &[
             ("{NONE}", (66, "module /does/not/exist cannot be read: No such file")),
             ("/dev/zero", (66, "module /dev/zero cannot be read: it is no regular file")),
             ("--engine wasmer {MODULE}", (2, "possible values: wasmtime, wasmedge")),
+            ("--sign {NONE} {MODULE}", (66, "key /does/not/exist cannot be read")),
+            ("--sign {TEXT} {MODULE}", (65, "openssl genpkey -algorithm ed25519")),
+            ("--sign {TEXT} --image x {MODULE}", (2, "cannot be used with")),
+            ("--processor native {MODULE}", (2, "--sign <KEY>")),
+            ("--sign {TEXT}", (2, "<MODULE>")),
         ],
         ..VERB
     },
