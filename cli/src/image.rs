@@ -111,10 +111,25 @@ impl Image {
         file: &str,
         module: &[u8],
     ) -> Result<Self, ImageError> {
+        Self::build_with(name, kind, (file, module), &[])
+    }
+
+    /// The same with files beside the module, which only a plain image has.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_with(
+        name: &str,
+        kind: ImageKind,
+        (file, module): (&str, &[u8]),
+        beside: &[(String, Vec<u8>)],
+    ) -> Result<Self, ImageError> {
         let path = format!("{file}.wasm");
         let (layer, platform, diff_ids) = match kind {
             ImageKind::Plain => {
-                let layer = Blob::new(MediaType::ImageLayer, archive(&[(&path, module)])?);
+                let mut files = vec![(path.as_str(), module)];
+                files.extend(beside.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
+                let layer = Blob::new(MediaType::ImageLayer, archive(&files)?);
                 let diff_ids = vec![layer.digest()];
                 (layer, (Os::Linux, Arch::default()), diff_ids)
             }

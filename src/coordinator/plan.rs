@@ -130,7 +130,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let Some(mut found) = found else {
             return self.awaited(request, spec, annotations);
         };
-        let module = module_to_run(&mut found, annotations.is_library)?;
+        let is_known = |digest: &str| self.cache.has(digest);
+        let module = module_to_run(&mut found, annotations.is_library, is_known)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
         prototype::check(&module, annotations.is_prototype, engine, &found.origin)
             .map_err(|error| not_passed_on(error, &annotations))?;
@@ -277,8 +278,9 @@ fn check_entry(entry: &Entry, annotations: &FunctionSpec, origin: &str) -> Resul
 fn module_to_run(
     found: &mut LocatedModule,
     is_library: bool,
+    is_known: impl FnOnce(&str) -> bool,
 ) -> Result<CheckedModule, ModuleError> {
-    let module = module::check(&found.bytes, &found.origin)?;
+    let module = module::check_unless(is_known, &found.bytes, &found.origin)?;
     if !is_library {
         return Ok(module);
     }

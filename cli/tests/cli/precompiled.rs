@@ -123,6 +123,22 @@ fn an_image_runs_by_the_artifact_that_refers_to_it() {
     stage.ok(&["deploy", &file]);
     assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
     stage.ok(&["rm", "greeter"]);
+    // An image that has the code in it needs no artifact.
+    let module = guest("greeter");
+    let mut compile = stage.cwasi();
+    compile.env("CWASI_CONFIG", &maker).args(["compile", "--sign", &key, "--output"]).arg(folder);
+    succeeds(&compile.arg(&module).output().unwrap());
+    let code = folder.join("greeter.cwasm").display().to_string();
+    stage.ok(&["image", "build", "-t", "localhost/whole:1", "--code", &code, &module]);
+    let file =
+        stage.workflow("whole", "    greeter: {image: 'localhost/whole:1', role: secondary}\n");
+    let cache = folder.join("other-cache");
+    node.write_config(&format!(
+        "cache_dir = {cache:?}\n[compile]\nenabled = false\ntrusted_keys = [{public:?}]"
+    ));
+    stage.ok(&["deploy", &file]);
+    assert_eq!(stage.ok(&["invoke", "greeter", "--data", "Ada"]), "Hello, Ada!");
+    stage.ok(&["rm", "greeter"]);
     // Written into containerd it is the same, and needs no registry.
     drop(registry);
     assert_eq!(sign(&[]), format!("{name} {digest}\n"));

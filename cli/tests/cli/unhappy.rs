@@ -247,6 +247,8 @@ const VERBS: &[Verb] = &[
                 (66, "module /dev/zero cannot be read: it is no regular file"),
             ),
             ("-t localhost/x:1 {TEXT}", (65, "is not a WebAssembly module")),
+            ("-t localhost/x:1 --code {TEXT} {MODULE}", (65, "is not named after the module")),
+            ("-t localhost/x:1 --kind layer --code {TEXT} {MODULE}", (2, "needs --kind plain")),
             ("-t localhost/x:1 -o {FULL}/x.tar {MODULE}", (70, "x.tar cannot be written: ")),
             ("-t x:1 --push {MODULE}", (2, "`x:1` names no registry: use REGISTRY/NAME:TAG")),
             ("-t localhost/X:1 --push {MODULE}", (2, "no name of an image")),

@@ -44,6 +44,16 @@ impl AotCache {
         !self.limits.trusted_keys.is_empty()
     }
 
+    /// True if an entry has the module of this digest: it was valid when it was compiled. The entry may be damaged.
+    #[must_use]
+    pub fn has(&self, module: &str) -> bool {
+        let keys = self.trusted_keys();
+        Engine::ALL.into_iter().any(|engine| {
+            let signed = keys.ids().map(|key| self.signed_entry(module, engine, key).1);
+            std::iter::once(self.entry(module, engine).1).chain(signed).any(|path| path.exists())
+        })
+    }
+
     /// The module's entry: the node's own, or that of a signer that it trusts; `None` if there is none.
     #[must_use]
     pub fn find(&self, module: &str, engine: Engine, keys: &TrustedKeys) -> Option<Artifact> {

@@ -77,6 +77,12 @@ impl TrustedKeys {
         self.keys.iter().map(|key| key.id.as_str())
     }
 
+    /// Files that cannot be used, each with the reason.
+    #[must_use]
+    pub fn problems(&self) -> &[KeyError] {
+        &self.problems
+    }
+
     /// The files that cannot be used, to be added to a sentence; empty for none.
     #[must_use]
     pub fn unusable(&self) -> String {
