@@ -20,10 +20,7 @@ const IMAGE: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 fn keys() -> &'static TrustedKeys {
     static KEYS: OnceLock<TrustedKeys> = OnceLock::new();
     KEYS.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let file = dir.path().join("key.pem");
-        std::fs::write(&file, KEY).expect("a key's file");
-        let keys = TrustedKeys::read(&[file]);
+        let keys = TrustedKeys::read(&[KEY.to_owned()]);
         assert!(!keys.is_empty(), "{}", keys.unusable());
         keys
     })

@@ -3,7 +3,7 @@
 //! The compiler reads untrusted input, and takes a multiple of a module's size in memory and time. A few bytes of
 //! WebAssembly can stand for gigabytes in the compiler, so the size and number of a module's parts are limited, too.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -22,8 +22,9 @@ const MIB: u64 = 1 << 20;
 pub struct CompileConfig {
     /// Whether this node compiles at all; without, it runs code of its cache and precompiled code that it trusts.
     pub enabled: bool,
-    /// Files of public keys whose signatures under precompiled code this node trusts; none = no such code runs.
-    pub trusted_keys: Vec<PathBuf>,
+    /// Public keys whose signatures under precompiled code this node trusts, each a file or the key itself in PEM; none =
+    /// no such code runs.
+    pub trusted_keys: Vec<String>,
     /// Most compilers at once, over all shims that share the cache; 0 = half of the processors, at least one.
     pub jobs: usize,
     /// Memory of one compiler: this, plus `memory_per_mib` for each MiB of the module.
@@ -123,9 +124,10 @@ impl CompileConfig {
                 "compile.cgroup = {cgroup:?} must be a path below the roots of the cgroup hierarchies, such as \"cwasi-compile\", or empty"
             ));
         }
-        if let Some(path) = self.trusted_keys.iter().find(|path| !path.is_absolute()) {
+        let is_key = |entry: &str| is_pem(entry) || Path::new(entry).is_absolute();
+        if let Some(entry) = self.trusted_keys.iter().find(|entry| !is_key(entry)) {
             return Err(format!(
-                "compile.trusted_keys has {path:?}, which must be an absolute path"
+                "compile.trusted_keys has {entry:?}, which must be an absolute path, or a public key in PEM"
             ));
         }
         if self.trusted_keys.len() > KEYS_MAX {
@@ -142,6 +144,12 @@ impl CompileConfig {
             None => Ok(()),
         }
     }
+}
+
+/// Whether an entry of `trusted_keys` is the key itself, and not its file.
+#[must_use]
+pub fn is_pem(entry: &str) -> bool {
+    entry.trim_start().starts_with("-----BEGIN ")
 }
 
 #[derive(Deserialize)]

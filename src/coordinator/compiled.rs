@@ -60,6 +60,8 @@ pub(super) struct Compilation<'a, S, C, P> {
     pub(super) cache: &'a AotCache,
     pub(super) images: &'a S,
     pub(super) compiler: &'a C,
+    /// Whose signatures count.
+    pub(super) keys: &'a TrustedKeys,
     pub(super) progress: &'a P,
     /// Who waits for the compiler.
     pub(super) tenant: &'a str,
@@ -134,11 +136,10 @@ impl<S: ImageStore, C: CompileChild, P: Progress> Compilation<'_, S, C, P> {
         origin: &str,
         source: &CodeSource<'_>,
     ) -> Result<Artifact, PlanError> {
-        let keys = self.cache.trusted_keys();
-        if let Some(artifact) = self.cache.find(&module.digest, self.engine, &keys) {
+        if let Some(artifact) = self.cache.find(&module.digest, self.engine, self.keys) {
             return Ok(artifact);
         }
-        if let Some(artifact) = self.precompiled(module, origin, source, &keys).await {
+        if let Some(artifact) = self.precompiled(module, origin, source).await {
             return Ok(artifact);
         }
         let Self { cache, compiler, progress, tenant, engine, .. } = *self;
@@ -151,7 +152,6 @@ impl<S: ImageStore, C: CompileChild, P: Progress> Compilation<'_, S, C, P> {
         module: &CheckedModule,
         origin: &str,
         source: &CodeSource<'_>,
-        keys: &TrustedKeys,
     ) -> Option<Artifact> {
         // An archive is here already, and its sender should read that nothing of it is used.
         if !self.cache.trusts_others() && !matches!(source, CodeSource::Archive(_)) {
@@ -166,7 +166,7 @@ impl<S: ImageStore, C: CompileChild, P: Progress> Compilation<'_, S, C, P> {
             }
         };
         for offer in offers {
-            match self.taken(module, source, &offer, keys).await {
+            match self.taken(module, source, &offer).await {
                 Ok(artifact) => {
                     let name = &offer.name;
                     self.progress.info(&format!("{origin} has trusted native code: {name}"));
@@ -187,10 +187,9 @@ impl<S: ImageStore, C: CompileChild, P: Progress> Compilation<'_, S, C, P> {
         module: &CheckedModule,
         source: &CodeSource<'_>,
         offer: &Offer,
-        keys: &TrustedKeys,
     ) -> Result<Artifact, PlaceError> {
         let module = (module.digest.as_str(), self.engine);
-        let verified = self.cache.verify(&offer.signature, keys, module)?;
+        let verified = self.cache.verify(&offer.signature, self.keys, module)?;
         let code = source.code(self.images, offer, verified.length()).await;
         let code = code.map_err(|problem| PrecompiledError::Code { problem })?;
         self.cache.place(&verified, module, &code).await

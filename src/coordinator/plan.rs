@@ -19,6 +19,7 @@ use super::locate::{LocatedModule, ModulePlace, find_module};
 use super::module::{self, CheckedModule, ModuleError};
 use super::mount_points;
 use super::offers::CodeSource;
+use super::precompiled::TrustedKeys;
 use super::progress::Progress;
 use super::registry::Record;
 use super::triggers::TriggerPolicy;
@@ -130,7 +131,8 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let Some(mut found) = found else {
             return self.awaited(request, spec, annotations);
         };
-        let is_known = |digest: &str| self.cache.has(digest);
+        let keys = self.cache.trusted_keys();
+        let is_known = |digest: &str| self.cache.has(digest, &keys);
         let module = module_to_run(&mut found, annotations.is_library, is_known)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
         prototype::check(&module, annotations.is_prototype, engine, &found.origin)
@@ -172,14 +174,7 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         }
         let began = Instant::now();
         let tenant = format!("{}/{}", identity.namespace, identity.pod_namespace);
-        let compilation = Compilation {
-            cache: &self.cache,
-            images: &self.images,
-            compiler: &self.compiler,
-            progress,
-            tenant: &tenant,
-            engine,
-        };
+        let compilation = self.compilation((engine, &keys), &tenant, progress);
         let source = code_source(request, &found.place, annotations.is_library);
         let mut compiled = compilation.function(module, &found.origin, source, embedding).await?;
         let note = compiled.note.clone();
@@ -194,6 +189,17 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             launch(request, spec, (annotations, workers), identity, entry, compiled.into());
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
+    }
+
+    /// How modules get their code, for an engine and with these keys.
+    fn compilation<'a, P>(
+        &'a self,
+        (engine, keys): (Engine, &'a TrustedKeys),
+        tenant: &'a str,
+        progress: &'a P,
+    ) -> Compilation<'a, S, C, P> {
+        let Self { cache, images, compiler, .. } = self;
+        Compilation { cache, images, compiler, keys, progress, tenant, engine }
     }
 
     /// The annotations of a container, and the node's settings where they say nothing.

@@ -46,8 +46,7 @@ impl AotCache {
 
     /// True if an entry has the module of this digest: it was valid when it was compiled. The entry may be damaged.
     #[must_use]
-    pub fn has(&self, module: &str) -> bool {
-        let keys = self.trusted_keys();
+    pub fn has(&self, module: &str, keys: &TrustedKeys) -> bool {
         Engine::ALL.into_iter().any(|engine| {
             let signed = keys.ids().map(|key| self.signed_entry(module, engine, key).1);
             std::iter::once(self.entry(module, engine).1).chain(signed).any(|path| path.exists())

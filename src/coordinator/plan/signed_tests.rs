@@ -1,6 +1,5 @@
 //! Precompiled code beside a module: taken when all is as it was signed, and otherwise compiled anew, with the reason.
 
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use sha2::{Digest as _, Sha256};
@@ -35,7 +34,7 @@ impl Progress for Lines {
 struct Fixture {
     dir: tempfile::TempDir,
     key: SigningKey,
-    public: PathBuf,
+    public: String,
     config: CompileConfig,
     delivery: Option<Delivery>,
 }

@@ -72,6 +72,10 @@ pub enum KeyError {
     )]
     Public { path: PathBuf },
     #[error(
+        "an entry of trusted_keys is no public Ed25519 key in PEM, as `openssl pkey -pubout` writes it"
+    )]
+    Inline,
+    #[error(
         "{path} is no private Ed25519 key in PEM: `openssl genpkey -algorithm ed25519 -out {path}` makes one",
         path = path.display()
     )]

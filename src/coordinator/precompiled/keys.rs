@@ -1,6 +1,6 @@
 //! Ed25519 keys in files, in PEM: private ones as PKCS #8 (RFC 5958), public ones as `SubjectPublicKeyInfo` (RFC 8410).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use rustls_pki_types::pem::PemObject as _;
@@ -8,6 +8,7 @@ use rustls_pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use sha2::{Digest as _, Sha256};
 
 use super::error::KeyError;
+use cwasi_config::compile::is_pem;
 use cwasi_config::regular_file;
 use cwasi_sys::owned_path;
 
@@ -54,12 +55,12 @@ pub struct TrustedKeys {
 }
 
 impl TrustedKeys {
-    /// Reads the keys of these files. A file that cannot be used trusts no one.
+    /// Reads the keys of a configuration's entries. One that cannot be used trusts no one.
     #[must_use]
-    pub fn read(paths: &[PathBuf]) -> Self {
+    pub fn read(entries: &[String]) -> Self {
         let mut all = Self::default();
-        for path in paths {
-            match read_public(path) {
+        for entry in entries {
+            match read_public(entry) {
                 Ok(key) => all.keys.push(key),
                 Err(problem) => all.problems.push(problem),
             }
@@ -98,12 +99,20 @@ impl TrustedKeys {
     }
 }
 
-fn read_public(path: &Path) -> Result<TrustedKey, KeyError> {
+fn read_public(entry: &str) -> Result<TrustedKey, KeyError> {
+    if is_pem(entry) {
+        return public(entry.as_bytes()).ok_or(KeyError::Inline);
+    }
+    let path = Path::new(entry);
     owned_path::check(path).map_err(|source| KeyError::Owner { path: path.to_owned(), source })?;
     let failed = |source| KeyError::Read { path: path.to_owned(), source };
     let pem = regular_file::read(path).map_err(failed)?;
-    let wrong = || KeyError::Public { path: path.to_owned() };
-    let der = SubjectPublicKeyInfoDer::from_pem_slice(&pem).map_err(|_error| wrong())?;
-    let raw = der.strip_prefix(&PREFIX).and_then(|raw| raw.try_into().ok()).ok_or_else(wrong)?;
-    Ok(TrustedKey { raw, id: hex::encode(Sha256::digest(&der)) })
+    public(&pem).ok_or_else(|| KeyError::Public { path: path.to_owned() })
+}
+
+/// The key that a text in PEM has.
+fn public(pem: &[u8]) -> Option<TrustedKey> {
+    let der = SubjectPublicKeyInfoDer::from_pem_slice(pem).ok()?;
+    let raw = der.strip_prefix(&PREFIX)?.try_into().ok()?;
+    Some(TrustedKey { raw, id: hex::encode(Sha256::digest(&der)) })
 }

@@ -18,8 +18,9 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64_STANDARD.encode(der))
 }
 
-/// Writes the keys that a seed of such bytes gives: the paths of the private and the public one.
-pub fn key_files(dir: &Path, seed: u8) -> (PathBuf, PathBuf) {
+/// Writes the keys that a seed of such bytes gives: the path of the private one, and that of the public one as the
+/// configuration has it.
+pub fn key_files(dir: &Path, seed: u8) -> (PathBuf, String) {
     let (private, public) =
         (dir.join(format!("{seed}.pem")), dir.join(format!("{seed}.public.pem")));
     let pair = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
@@ -27,7 +28,7 @@ pub fn key_files(dir: &Path, seed: u8) -> (PathBuf, PathBuf) {
     fs::write(&private, pem("PRIVATE KEY", &der)).unwrap();
     let der = [&PUBLIC_PREFIX[..], pair.public_key().as_ref()].concat();
     fs::write(&public, pem("PUBLIC KEY", &der)).unwrap();
-    (private, public)
+    (private, public.display().to_string())
 }
 
 fn node() -> Fingerprint {
@@ -84,12 +85,24 @@ fn a_signature_of_a_trusted_key_is_believed() {
 }
 
 #[test]
+fn a_key_may_stand_in_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let (private, public) = key_files(dir.path(), 7);
+    let text = fs::read_to_string(&public).unwrap();
+    let keys = TrustedKeys::read(std::slice::from_ref(&text));
+    let signature = sign(&SigningKey::read(&private).unwrap(), &statement());
+    verify(&signature, &keys, ("aa", Engine::Wasmtime), &node()).unwrap();
+    let keys = TrustedKeys::read(&[text.replace("PUBLIC", "PRIVATE")]);
+    assert!(keys.is_empty() && keys.unusable().contains("an entry of trusted_keys is no public"));
+}
+
+#[test]
 fn without_its_key_a_signature_is_worth_nothing() {
     let signer = Signer::new();
     let signature = sign(&signer.private, &statement());
     let dir = tempfile::tempdir().unwrap();
     let (other, public) = key_files(dir.path(), 8);
-    let with = |keys: &[PathBuf]| {
+    let with = |keys: &[String]| {
         let keys = TrustedKeys::read(keys);
         verify(&signature, &keys, ("aa", Engine::Wasmtime), &node()).unwrap_err().to_string()
     };
@@ -97,10 +110,10 @@ fn without_its_key_a_signature_is_worth_nothing() {
     assert!(error.contains("this node trusts no key: name the public key"), "{error}");
     let error = with(&[public]);
     assert!(error.contains("none of this node's trusted keys has signed it"), "{error}");
-    let error = with(&[dir.path().join("none.pem")]);
+    let error = with(&[dir.path().join("none.pem").display().to_string()]);
     assert!(error.contains("trusts no key") && error.contains("none.pem"), "{error}");
     // A private key is no public one.
-    let error = with(&[other]);
+    let error = with(&[other.display().to_string()]);
     assert!(error.contains("8.pem is no public Ed25519 key"), "{error}");
 }
 
@@ -164,7 +177,7 @@ fn code_for_something_else_is_refused_with_its_difference() {
 fn a_file_that_is_no_key_is_named_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let (private, public) = key_files(dir.path(), 9);
-    let error = SigningKey::read(&public).err().unwrap().to_string();
+    let error = SigningKey::read(Path::new(&public)).err().unwrap().to_string();
     assert!(error.contains("openssl genpkey -algorithm ed25519"), "{error}");
     assert!(SigningKey::read(&dir.path().join("none")).err().unwrap().to_string().contains("none"));
     fs::write(&private, "no key").unwrap();

@@ -35,7 +35,8 @@ impl Fixture {
         let mut compile = Command::new(engines::program("cwasi"));
         compile.env("CWASI_CONFIG", path("maker.toml")).args(["compile", "--sign"]);
         compile.arg(path("key.pem")).args(["--engine", engine.name()]).arg(path("a.wasm"));
-        assert!(compile.status().unwrap().success());
+        let made = compile.output().unwrap();
+        assert!(made.status.success(), "{made:?}");
         let code = format!("a.{}", engine.native_extension());
         let files = ["a.wasm".to_owned(), code.clone(), format!("{code}.sig")]
             .map(|name| (name.clone(), fs::read(path(&name)).unwrap()));
