@@ -6,7 +6,7 @@
 mod native;
 mod signed;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -110,7 +110,7 @@ impl Compile {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     regular_file::read(path)
         .with_context(|| format!("module {} cannot be read", path.display()))
         .map_err(|error| Failure::new(Exit::Missing, error))
