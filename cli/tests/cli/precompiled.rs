@@ -29,6 +29,24 @@ fn keys(folder: &Path) -> [PathBuf; 2] {
     files
 }
 
+/// Writes the configuration of a node again as it was: other stages have the same node.
+struct Restored {
+    file: PathBuf,
+    text: String,
+}
+
+impl Restored {
+    fn of(file: PathBuf) -> Self {
+        Self { text: fs::read_to_string(&file).unwrap(), file }
+    }
+}
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        fs::write(&self.file, &self.text).unwrap();
+    }
+}
+
 fn zip(files: &[(&str, &[u8])]) -> String {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in files {
@@ -88,6 +106,7 @@ fn an_executor_that_never_compiles_runs_signed_actions() {
 #[test]
 fn an_image_runs_by_the_artifact_that_refers_to_it() {
     let stage = Stage::new("cli-referrer");
+    let _restored = Restored::of(stage.scene.node.config());
     let folder = stage.folder.path();
     let [key, public] = keys(folder);
     let (key, maker) = (key.display().to_string(), folder.join("maker.toml"));
