@@ -11,11 +11,14 @@ use cwasi_wasmtime_artifact::{Kind, Trailer, settings};
 use wasmparser::{DataKind, Operator, Parser, Payload};
 use wasmtime::{Engine, OptLevel};
 
-/// Compiles `wasm` to native code in `out`, which appears complete or not at all.
+use crate::processor;
+
+/// Compiles `wasm` to native code in `out`, which appears complete or not at all. `features` are those of the processor
+/// that it is for; without them it is this machine's.
 ///
 /// # Errors
 /// When the module is refused or the file cannot be written.
-pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
+pub fn compile(wasm: &Path, out: &Path, features: Option<&[String]>) -> Result<(), CompileError> {
     let binary = read_any(wasm)?;
     let refused = |error: &dyn std::fmt::Display| CompileError::Engine {
         path: wasm.to_owned(),
@@ -28,11 +31,11 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
             let bytes = linked_calls::wrap(&bytes).unwrap_or(bytes);
             let image_end = image_end(&bytes).map_err(|error| refused(&error))?;
             let kind = Kind::Module;
-            let code = engine(kind).and_then(|engine| engine.precompile_module(&bytes));
+            let code = engine(kind, features).and_then(|engine| engine.precompile_module(&bytes));
             (code, Trailer { kind, image_end })
         }
         WasmBinary::Component(bytes) => {
-            let (kind, code) = component(&bytes);
+            let (kind, code) = component(&bytes, features);
             (code, Trailer { kind, image_end: 0 })
         }
     };
@@ -47,15 +50,19 @@ pub fn compile(wasm: &Path, out: &Path) -> Result<(), CompileError> {
     made
 }
 
-fn engine(kind: Kind) -> wasmtime::Result<Engine> {
+fn engine(kind: Kind, features: Option<&[String]>) -> wasmtime::Result<Engine> {
     let mut config = settings(kind);
+    if let Some(features) = features {
+        processor::restrict(&mut config, features).map_err(wasmtime::Error::msg)?;
+    }
     config.cranelift_opt_level(OptLevel::Speed);
     Engine::new(&config)
 }
 
 /// Compiles a component, without support for asynchronous functions if it has none.
-fn component(bytes: &[u8]) -> (Kind, wasmtime::Result<Vec<u8>>) {
-    let compiled = |kind| engine(kind).and_then(|engine| engine.precompile_component(bytes));
+fn component(bytes: &[u8], features: Option<&[String]>) -> (Kind, wasmtime::Result<Vec<u8>>) {
+    let compiled =
+        |kind| engine(kind, features).and_then(|engine| engine.precompile_component(bytes));
     // It is validated before anything is compiled, so a second attempt costs little.
     if !imports_wasi_3(bytes)
         && let Ok(code) = compiled(Kind::Component)
@@ -117,7 +124,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (wasm, out) = (directory.path().join("m.wasm"), directory.path().join("m.cwasm"));
         fs::write(&wasm, bytes).unwrap();
-        let made = compile(&wasm, &out)
+        let made = compile(&wasm, &out, None)
             .map(|()| Trailer::read(&File::open(&out).unwrap()).unwrap().unwrap());
         (made, fs::read_dir(directory.path()).unwrap().count())
     }
@@ -139,6 +146,23 @@ mod tests {
         let reserved = r#"(module (func (export "cwasi.state")))"#;
         let (made, _) = compiled(&wat::parse_str(reserved).unwrap());
         assert!(matches!(made, Err(CompileError::Reserved { .. })), "{made:?}");
+    }
+
+    #[test]
+    fn code_is_for_the_processor_that_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let (wasm, out) = (directory.path().join("m.wasm"), directory.path().join("m.cwasm"));
+        let module =
+            r#"(module (func (export "f") (param i64) (result i64) (i64.popcnt (local.get 0))))"#;
+        fs::write(&wasm, wat::parse_str(module).unwrap()).unwrap();
+        compile(&wasm, &out, Some(&[])).unwrap();
+        let least = fs::read(&out).unwrap();
+        compile(&wasm, &out, None).unwrap();
+        if cfg!(target_arch = "x86_64") {
+            assert_ne!(least, fs::read(&out).unwrap(), "an instruction counts bits");
+        }
+        let error = compile(&wasm, &out, Some(&["mmx2".to_owned()])).unwrap_err();
+        assert!(error.to_string().contains("no feature `mmx2`"), "{error}");
     }
 
     #[test]

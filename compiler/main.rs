@@ -4,6 +4,7 @@
 //! compiler in their program.
 
 mod compile;
+mod processor;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +26,10 @@ struct Arguments {
     /// Most CPU seconds.
     #[arg(long, default_value_t = CPU_SECONDS_MAX)]
     cpu_seconds: u64,
+    /// Features of the processor that the code may use, as `/proc/cpuinfo` names them; this machine's if they are not
+    /// given.
+    #[arg(long, value_delimiter = ',', num_args = 0.., require_equals = true)]
+    features: Option<Vec<String>>,
     /// The module.
     wasm: PathBuf,
     /// Where the native code goes; appears whole or not at all.
@@ -44,10 +49,10 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The shim executes an open file, by whose number the kernel names the process.
     nix::sys::prctl::set_name(c"cwasi-compiler").context("name the process")?;
-    let Arguments { supervised, memory, cpu_seconds, wasm, out } = arguments;
+    let Arguments { supervised, memory, cpu_seconds, features, wasm, out } = arguments;
     if *supervised {
         end_with_stdin()?;
     }
     Limits { memory: *memory, cpu_seconds: *cpu_seconds }.enforce(wasm)?;
-    Ok(compile::compile(wasm, out)?)
+    Ok(compile::compile(wasm, out, features.as_deref())?)
 }

@@ -1,10 +1,13 @@
 //! Builds images of a module, byte for byte the same from the same module: no times, no owners, a fixed order.
 //!
 //! Two kinds (`docs/cli.md`): *plain*, a root file system with the module as a file, which every containerd can run;
-//! and *layer*, the module itself as the layer (`application/wasm`), for containerd 1.7.7 or newer.
+//! and *layer*, the module itself as the layer (`application/wasm`), for containerd 1.7.7 or newer. And artifacts with
+//! precompiled code, which refer to an image.
 
 use std::io;
 
+use cwasi_content::referrers::{ARTIFACT_TYPE, CODE_TYPE, SIGNATURE_TYPE, TITLE};
+use cwasi_coordinator::precompiled::SIGNATURE_EXTENSION;
 use oci_spec::OciSpecError;
 use oci_spec::image::{
     Arch, ConfigBuilder, Descriptor, DescriptorBuilder, ImageConfigurationBuilder,
@@ -25,13 +28,15 @@ const TAG_DIGITS: usize = 16;
 pub struct Blob {
     pub media_type: String,
     pub bytes: Vec<u8>,
+    /// File name, for clients that write a layer into a folder.
+    pub title: Option<String>,
 }
 
-/// An image with one layer.
+/// An image or artifact.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub name: String,
-    pub layer: Blob,
+    pub layers: Vec<Blob>,
     /// Its configuration.
     pub config: Blob,
     pub manifest: Blob,
@@ -45,6 +50,15 @@ pub enum ImageKind {
     Plain,
     /// The module itself as a layer of the type application/wasm
     Layer,
+}
+
+/// Native code of a module, and its signature.
+#[derive(Clone, Debug)]
+pub struct SignedCode {
+    /// File name of the code.
+    pub name: String,
+    pub code: Vec<u8>,
+    pub signature: Vec<u8>,
 }
 
 /// An image cannot be built.
@@ -62,7 +76,7 @@ pub enum ImageError {
 
 impl Blob {
     fn new(media_type: impl ToString, bytes: Vec<u8>) -> Self {
-        Self { media_type: media_type.to_string(), bytes }
+        Self { media_type: media_type.to_string(), bytes, title: None }
     }
 
     /// `sha256:…` of its bytes.
@@ -75,11 +89,14 @@ impl Blob {
         let digest: Sha256Digest = sha256(&self.bytes)
             .parse()
             .map_err(|error| ImageError::Digest(format!("{error:?}")))?;
-        Ok(DescriptorBuilder::default()
+        let mut descriptor = DescriptorBuilder::default()
             .media_type(MediaType::from(self.media_type.as_str()))
             .digest(digest)
             .size(self.bytes.len() as u64)
-            .build()?)
+            .build()?;
+        let title = self.title.iter().map(|title| (TITLE.to_owned(), title.clone()));
+        descriptor.set_annotations(self.title.is_some().then(|| title.collect()));
+        Ok(descriptor)
     }
 }
 
@@ -94,10 +111,25 @@ impl Image {
         file: &str,
         module: &[u8],
     ) -> Result<Self, ImageError> {
+        Self::build_with(name, kind, (file, module), &[])
+    }
+
+    /// The same with files beside the module, which only a plain image has.
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn build_with(
+        name: &str,
+        kind: ImageKind,
+        (file, module): (&str, &[u8]),
+        beside: &[(String, Vec<u8>)],
+    ) -> Result<Self, ImageError> {
         let path = format!("{file}.wasm");
         let (layer, platform, diff_ids) = match kind {
             ImageKind::Plain => {
-                let layer = Blob::new(MediaType::ImageLayer, archive(&[(&path, module)])?);
+                let mut files = vec![(path.as_str(), module)];
+                files.extend(beside.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
+                let layer = Blob::new(MediaType::ImageLayer, archive(&files)?);
                 let diff_ids = vec![layer.digest()];
                 (layer, (Os::Linux, Arch::default()), diff_ids)
             }
@@ -124,7 +156,38 @@ impl Image {
             .build()?
             .to_string()?;
         let manifest = Blob::new(MediaType::ImageManifest, manifest.into_bytes());
-        Ok(Self { name: name.to_owned(), layer, config, manifest, platform })
+        Ok(Self { name: name.to_owned(), layers: vec![layer], config, manifest, platform })
+    }
+
+    /// An artifact with precompiled code that refers to the image `subject`.
+    ///
+    /// # Errors
+    /// None for a descriptor of an image.
+    pub fn referrer(
+        name: &str,
+        subject: Descriptor,
+        code: Vec<SignedCode>,
+    ) -> Result<Self, ImageError> {
+        let mut layers = Vec::new();
+        for SignedCode { name, code, signature } in code {
+            let title = Some(format!("{name}.{SIGNATURE_EXTENSION}"));
+            layers.push(Blob { title: Some(name), ..Blob::new(CODE_TYPE, code) });
+            layers.push(Blob { title, ..Blob::new(SIGNATURE_TYPE, signature) });
+        }
+        let config = Blob::new(MediaType::EmptyJSON, b"{}".to_vec());
+        let described = layers.iter().map(Blob::descriptor).collect::<Result<Vec<_>, _>>()?;
+        let manifest = ImageManifestBuilder::default()
+            .schema_version(2u32)
+            .media_type(MediaType::ImageManifest)
+            .artifact_type(MediaType::from(ARTIFACT_TYPE))
+            .config(config.descriptor()?)
+            .layers(described)
+            .subject(subject)
+            .build()?
+            .to_string()?;
+        let manifest = Blob::new(MediaType::ImageManifest, manifest.into_bytes());
+        let platform = (Os::Linux, Arch::default());
+        Ok(Self { name: name.to_owned(), layers, config, manifest, platform })
     }
 
     /// The image as an archive for `ctr images import`.
@@ -144,8 +207,11 @@ impl Image {
             .manifests([entry])
             .build()?
             .to_string()?;
-        let blobs = [&self.config, &self.layer, &self.manifest]
-            .map(|blob| (format!("blobs/sha256/{}", sha256(&blob.bytes)), blob.bytes.as_slice()));
+        let blobs: Vec<_> = std::iter::once(&self.config)
+            .chain(&self.layers)
+            .chain([&self.manifest])
+            .map(|blob| (format!("blobs/sha256/{}", sha256(&blob.bytes)), blob.bytes.as_slice()))
+            .collect();
         let mut files = vec![
             ("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#.as_slice()),
             ("index.json", index.as_bytes()),

@@ -11,6 +11,8 @@ use super::values;
 
 /// Largest configurable size in bytes.
 const SIZE_MAX: u64 = 1 << 40;
+/// Most `trusted_keys`: each of them is tried for each module that is not in the cache.
+const KEYS_MAX: usize = 16;
 /// Bytes per MiB.
 const MIB: u64 = 1 << 20;
 
@@ -18,6 +20,11 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileConfig {
+    /// Whether this node compiles at all; without, it runs code of its cache and precompiled code that it trusts.
+    pub enabled: bool,
+    /// Public keys whose signatures under precompiled code this node trusts, each a file or the key itself in PEM; none =
+    /// no such code runs.
+    pub trusted_keys: Vec<String>,
     /// Most compilers at once, over all shims that share the cache; 0 = half of the processors, at least one.
     pub jobs: usize,
     /// Memory of one compiler: this, plus `memory_per_mib` for each MiB of the module.
@@ -52,6 +59,8 @@ pub struct CompileConfig {
 impl Default for CompileConfig {
     fn default() -> Self {
         Self {
+            enabled: true,
+            trusted_keys: Vec::new(),
             jobs: 0,
             memory: 512 * MIB,
             memory_per_mib: 256 * MIB,
@@ -115,6 +124,15 @@ impl CompileConfig {
                 "compile.cgroup = {cgroup:?} must be a path below the roots of the cgroup hierarchies, such as \"cwasi-compile\", or empty"
             ));
         }
+        let is_key = |entry: &str| is_pem(entry) || Path::new(entry).is_absolute();
+        if let Some(entry) = self.trusted_keys.iter().find(|entry| !is_key(entry)) {
+            return Err(format!(
+                "compile.trusted_keys has {entry:?}, which must be an absolute path, or a public key in PEM"
+            ));
+        }
+        if self.trusted_keys.len() > KEYS_MAX {
+            return Err(format!("compile.trusted_keys has more than {KEYS_MAX} keys"));
+        }
         let limits = [
             ("cpu_seconds", self.cpu_seconds),
             ("functions", self.functions),
@@ -126,6 +144,12 @@ impl CompileConfig {
             None => Ok(()),
         }
     }
+}
+
+/// Whether an entry of `trusted_keys` is the key itself, and not its file.
+#[must_use]
+pub fn is_pem(entry: &str) -> bool {
+    entry.trim_start().starts_with("-----BEGIN ")
 }
 
 #[derive(Deserialize)]

@@ -386,6 +386,7 @@ mod tests {
             ("[messages]\nkept_days = 0", "messages.kept_days"),
             ("[triggers]\nredis = [\"orders\"]", "triggers.redis: `orders` is not NAMESPACE/NAME"),
             ("[compile]\ncgroup = \"../x\"", "compile.cgroup"),
+            ("[compile]\ntrusted_keys = [\"a.pem\"]", "compile.trusted_keys has \"a.pem\""),
             ("cgroup_driver = \"cgroup\"", "systemd"),
             ("link = \"tcp\"", "expected one of `auto`, `direct`, `redis`"),
             ("link_listen = \"9470\"", "invalid socket address"),

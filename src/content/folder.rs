@@ -2,7 +2,8 @@
 //! starts it writes them.
 //!
 //! - `<state>/images/<name>` is a module; the name may have slashes.
-//! - `<state>/bundles/<container>/config.json` is a deployed function, and `image` beside it the name of its image.
+//! - `<state>/bundles/<container>/config.json` is a deployed function, and `image` beside it the name of its image;
+//!   `code.zip` is the archive that its module came in, if it may have precompiled code.
 
 use std::fs;
 use std::io;
@@ -10,13 +11,17 @@ use std::path::{Path, PathBuf};
 
 use super::deployments::deployment;
 use super::digest;
+use cwasi_coordinator::delivered;
+use cwasi_coordinator::precompiled::Offer;
 use cwasi_coordinator::trust::{Deployment, Image};
-use cwasi_coordinator::{ImageModule, ImageStore};
+use cwasi_coordinator::{ImageModule, ImageOf, ImageStore};
 
 /// Deepest nesting of folders in an image's name.
 const DEPTH_MAX: u32 = 8;
 /// File of a bundle with the name of its image.
 pub const IMAGE_FILE: &str = "image";
+/// File of a bundle with the archive that its module came in.
+pub const ARCHIVE_FILE: &str = "code.zip";
 
 #[derive(Clone, Debug)]
 pub struct FolderStore {
@@ -40,6 +45,17 @@ impl FolderStore {
     #[must_use]
     pub fn bundle(&self, container: &str) -> PathBuf {
         self.bundles.join(container)
+    }
+
+    /// The archive of a container's module, if there is one.
+    fn archive(&self, image: ImageOf<'_>) -> Result<Option<Vec<u8>>, String> {
+        let ImageOf::Container(container) = image else { return Ok(None) };
+        let path = self.bundle(container).join(ARCHIVE_FILE);
+        match fs::read(&path) {
+            Ok(archive) => Ok(Some(archive)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        }
     }
 
     fn collect(&self, folder: &Path, depth: u32, found: &mut Vec<Image>) -> io::Result<()> {
@@ -88,5 +104,20 @@ impl ImageStore for FolderStore {
             .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
         digest::check(&image.digest, &bytes)?;
         Ok(bytes)
+    }
+
+    async fn offers(&self, image: ImageOf<'_>, extension: &str) -> Result<Vec<Offer>, String> {
+        let archive = self.archive(image)?;
+        Ok(archive.map_or_else(Vec::new, |archive| delivered::offers(&archive, extension)))
+    }
+
+    async fn offered_code(
+        &self,
+        image: ImageOf<'_>,
+        offer: &Offer,
+        length: u64,
+    ) -> Result<Vec<u8>, String> {
+        let archive = self.archive(image)?.unwrap_or_default();
+        delivered::offered_code(&archive, &offer.place, length)
     }
 }

@@ -2,7 +2,7 @@
 //! [`folder`]. Runs in processes of the host.
 //!
 //! The way is container → image name → manifest → the layer of a WebAssembly media type, or for embedded images a
-//! file of their [`layers`].
+//! file of their [`layers`]. Precompiled code is an artifact of its own, which refers to the image ([`referrers`]).
 //!
 //! Invariant: all content has the digest by which it was asked for. So the module is of the image that was trusted,
 //! through every document between its digest and the module.
@@ -12,6 +12,7 @@ mod digest;
 pub mod folder;
 pub mod layers;
 pub mod manifest;
+pub mod referrers;
 
 use std::path::PathBuf;
 
@@ -20,15 +21,16 @@ use containerd_client::services::v1::content_client::ContentClient;
 use containerd_client::services::v1::images_client::ImagesClient;
 use containerd_client::services::v1::{GetContainerRequest, GetImageRequest, ReadContentRequest};
 use containerd_client::tonic::transport::Channel;
-use containerd_client::tonic::{Request, Status};
+use containerd_client::tonic::{Code, Request, Status};
 use oci_spec::image::{Descriptor, ImageManifest};
 
 use self::folder::FolderStore;
 use self::layers::{Compression, LAYER_MAX, LAYERS_MAX, LayerSearch};
 use self::manifest::{Target, by_preference, started_module, wasm_layer};
 use cwasi_coordinator::module::MODULE_MAX;
+use cwasi_coordinator::precompiled::{Offer, SIGNATURE_MAX};
 use cwasi_coordinator::trust::{Deployment, Image};
-use cwasi_coordinator::{ImageModule, ImageStore};
+use cwasi_coordinator::{ImageModule, ImageOf, ImageStore};
 
 /// Largest manifest or index in bytes, as registries limit them.
 const MANIFEST_MAX: u64 = 4 << 20;
@@ -69,6 +71,25 @@ impl ImageStore for Images {
         match self {
             Self::Containerd(store) => store.module(image, path).await,
             Self::Folder(store) => store.module(image, path).await,
+        }
+    }
+
+    async fn offers(&self, image: ImageOf<'_>, extension: &str) -> Result<Vec<Offer>, String> {
+        match self {
+            Self::Containerd(store) => store.offers(image, extension).await,
+            Self::Folder(store) => store.offers(image, extension).await,
+        }
+    }
+
+    async fn offered_code(
+        &self,
+        image: ImageOf<'_>,
+        offer: &Offer,
+        length: u64,
+    ) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Containerd(store) => store.offered_code(image, offer, length).await,
+            Self::Folder(store) => store.offered_code(image, offer, length).await,
         }
     }
 }
@@ -112,6 +133,41 @@ impl ImageStore for ContentStore {
         }
         let file = self.file(&channel, &manifest, path).await;
         file.map_err(|why| format!("image {name} cannot be embedded: {why}"))
+    }
+
+    async fn offers(&self, image: ImageOf<'_>, extension: &str) -> Result<Vec<Offer>, String> {
+        let channel = self.connect().await?;
+        let (image, digest) = match image {
+            ImageOf::Image(Image { name, digest }) => (name.clone(), digest.clone()),
+            ImageOf::Container(container) => {
+                let image = self.image_of(&channel, container).await?;
+                if image.is_empty() {
+                    return Ok(Vec::new());
+                }
+                let digest = self.target_of(&channel, &image).await?;
+                (image, digest)
+            }
+        };
+        let Some(name) = referrers::name_of(&image, &digest) else { return Ok(Vec::new()) };
+        let Some(target) = self.find_target(&channel, &name).await? else { return Ok(Vec::new()) };
+        let manifest = self.read(&channel, &target, MANIFEST_MAX).await?;
+        let found = referrers::signed_code(&manifest, &digest, extension)
+            .map_err(|problem| format!("artifact {name} {problem}"))?;
+        let mut offers = Vec::new();
+        for referrers::SignedLayers { name, code, signature } in found {
+            let signature = self.read(&channel, &signature, SIGNATURE_MAX).await?;
+            offers.push(Offer { name, signature, place: code });
+        }
+        Ok(offers)
+    }
+
+    async fn offered_code(
+        &self,
+        _image: ImageOf<'_>,
+        offer: &Offer,
+        length: u64,
+    ) -> Result<Vec<u8>, String> {
+        self.read(&self.connect().await?, &offer.place, length).await
     }
 }
 
@@ -174,11 +230,20 @@ impl ContentStore {
     }
 
     async fn target_of(&self, channel: &Channel, image: &str) -> Result<String, String> {
+        let found = self.find_target(channel, image).await?;
+        found.ok_or_else(|| format!("containerd does not give image {image} (it is not there)"))
+    }
+
+    /// Digest of what an image's name points to; `None` if there is no image of this name.
+    async fn find_target(&self, channel: &Channel, image: &str) -> Result<Option<String>, String> {
         let request = self.request(GetImageRequest { name: image.to_owned() })?;
-        let response = ImagesClient::new(channel.clone()).get(request).await;
-        let response = response.map_err(lookup("image", image))?;
+        let response = match ImagesClient::new(channel.clone()).get(request).await {
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            response => response.map_err(lookup("image", image))?,
+        };
         let target = response.into_inner().image.and_then(|image| image.target);
-        target.map(|target| target.digest).ok_or_else(|| format!("image {image} has no target"))
+        let digest = target.map(|target| target.digest);
+        digest.map(Some).ok_or_else(|| format!("image {image} has no target"))
     }
 
     /// The image's manifest; of an index the one that containerd would start, among the stored ones.

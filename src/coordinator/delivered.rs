@@ -1,8 +1,8 @@
 //! Code that comes after a container's start, as OpenWhisk's `/init` delivers it: the module in it is found here, and
 //! checked and compiled as a module of an image is. Runs in the shim daemon.
 //!
-//! Invariant: nothing of an archive is written to a file, and of its entries only the module is unpacked, up to
-//! [`MODULE_MAX`] bytes.
+//! Invariant: nothing of an archive is written to a file as it is, and of its entries only the module is unpacked, up to
+//! [`MODULE_MAX`] bytes, and precompiled code whose signature was verified, up to the length that was signed.
 
 use std::io::{Cursor, Read as _};
 
@@ -10,6 +10,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::module::{MAGIC, MODULE_MAX};
+use super::precompiled::{OFFERS_MAX, Offer, SIGNATURE_EXTENSION, SIGNATURE_MAX};
 
 /// Most entries of an archive. Its directory is read as a whole.
 pub const ENTRIES_MAX: usize = 1024;
@@ -25,6 +26,8 @@ const ZIP_ENTRY: &[u8; 4] = b"PK\x01\x02";
 pub struct Delivery {
     /// The module; `None` = that of the image.
     pub module: Option<Vec<u8>>,
+    /// The archive that had the module, and may have precompiled code of it.
+    pub archive: Option<Vec<u8>>,
     /// The export that runs; `None` = as the module and the container's command say.
     pub export: Option<String>,
     /// More of the environment as `KEY=value`. It replaces the container's.
@@ -59,18 +62,52 @@ pub enum DeliveryError {
     },
 }
 
-/// The module in delivered code: the code itself, or the only file of an archive that ends with `.wasm`.
+/// The module in delivered code, and the archive that it was in: the code itself, or the only file of an archive that
+/// ends with `.wasm`.
 ///
 /// # Errors
 /// When there is none, or several.
-pub fn module_of(code: Vec<u8>) -> Result<Vec<u8>, DeliveryError> {
+pub fn module_of(code: Vec<u8>) -> Result<(Vec<u8>, Option<Vec<u8>>), DeliveryError> {
     if code.starts_with(MAGIC) {
-        return Ok(code);
+        return Ok((code, None));
     }
     if !code.starts_with(ZIP_MAGIC) {
         return Err(DeliveryError::Unknown);
     }
-    unpack(&code)
+    let module = unpack(&code)?;
+    Ok((module, Some(code)))
+}
+
+/// The signatures of precompiled code in an archive that has a module: each file that ends with `.EXTENSION.sig`, if its
+/// code is beside it. What cannot be read is left out.
+#[must_use]
+pub fn offers(archive: &[u8], extension: &str) -> Vec<Offer> {
+    let Ok(mut archive) = ZipArchive::new(Cursor::new(archive)) else { return Vec::new() };
+    let names = archive.file_names().flatten().map(String::from).collect::<Vec<_>>();
+    let ending = format!(".{extension}");
+    let mut codes: Vec<_> = names.iter().filter(|name| name.ends_with(&ending)).collect();
+    codes.sort();
+    let offer = |code: &String| {
+        let file = archive.by_name(&format!("{code}.{SIGNATURE_EXTENSION}")).ok()?;
+        let mut signature = Vec::new();
+        // One that is too long is refused with the reason.
+        file.take(SIGNATURE_MAX + 1).read_to_end(&mut signature).ok()?;
+        Some(Offer { name: code.clone(), signature, place: code.clone() })
+    };
+    codes.into_iter().take(OFFERS_MAX).filter_map(offer).collect()
+}
+
+/// The code of an offer in an archive, which has `length` bytes.
+///
+/// # Errors
+/// When it cannot be unpacked, for the user.
+pub fn offered_code(archive: &[u8], name: &str, length: u64) -> Result<Vec<u8>, String> {
+    let failed = |error: &dyn std::fmt::Display| error.to_string();
+    let mut archive = ZipArchive::new(Cursor::new(archive)).map_err(|error| failed(&error))?;
+    let file = archive.by_name(name).map_err(|error| failed(&error))?;
+    let mut code = Vec::new();
+    let read = file.take(length.saturating_add(1)).read_to_end(&mut code);
+    read.map(|_| code).map_err(|error| failed(&error))
 }
 
 fn unpack(code: &[u8]) -> Result<Vec<u8>, DeliveryError> {
@@ -127,9 +164,31 @@ mod tests {
 
     #[test]
     fn a_module_is_the_code_or_the_only_one_of_an_archive() {
-        assert_eq!(module_of(MODULE.to_vec()).unwrap(), MODULE);
+        assert_eq!(module_of(MODULE.to_vec()).unwrap(), (MODULE.to_vec(), None));
         let zipped = archive(&[("README", b"x"), ("dir/a.wasm", MODULE)]);
-        assert_eq!(module_of(zipped).unwrap(), MODULE);
+        assert_eq!(module_of(zipped.clone()).unwrap(), (MODULE.to_vec(), Some(zipped)));
+    }
+
+    #[test]
+    fn code_is_offered_if_its_signature_is_beside_it() {
+        let zipped = archive(&[
+            ("a.wasm", MODULE),
+            ("a.cwasm", b"code"),
+            ("a.cwasm.sig", b"signed"),
+            ("alone.cwasm", b"code"),
+            ("gone.cwasm.sig", b"signed"),
+            ("a.so", b"other"),
+            ("a.so.sig", b"signed"),
+        ]);
+        let (name, place) = ("a.cwasm".to_owned(), "a.cwasm".to_owned());
+        assert_eq!(
+            offers(&zipped, "cwasm"),
+            [Offer { name, signature: b"signed".to_vec(), place }]
+        );
+        assert_eq!(offered_code(&zipped, "a.cwasm", 4).unwrap(), b"code");
+        assert_eq!(offered_code(&zipped, "a.cwasm", 2).unwrap(), b"cod", "one more than signed");
+        offered_code(&zipped, "b.cwasm", 4).unwrap_err();
+        assert_eq!(offers(MODULE, "cwasm"), []);
     }
 
     #[test]

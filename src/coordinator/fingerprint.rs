@@ -2,6 +2,8 @@
 //!
 //! Invariant: nothing here refers to the engine's library, which the daemon does not link.
 
+use std::env::consts::ARCH;
+use std::fmt;
 use std::fs;
 use std::sync::OnceLock;
 
@@ -17,6 +19,27 @@ const WASMEDGE_OPTIONS: &str = "wasmedge native O2 default-proposals host-cpu 3"
 /// Lines of `/proc/cpuinfo` that name what the CPU can do: x86-64 and AArch64.
 const FEATURE_KEYS: [&str; 2] = ["flags", "Features"];
 
+/// What native code depends on besides its module; a change of any of it is another key in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Version of the engine.
+    pub version: String,
+    /// How the compiler is called.
+    pub options: String,
+    /// The processor's architecture, as Rust names it.
+    pub architecture: String,
+    /// Names of its features, sorted, with spaces between them.
+    pub features: String,
+}
+
+impl fmt::Display for Fingerprint {
+    /// The part of the cache's key. An architecture has features of its own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version, options, features, .. } = self;
+        write!(f, "{version}\n{options}\n{features}")
+    }
+}
+
 /// Version of the engine that native code is made by and for.
 #[must_use]
 pub const fn engine_version(engine: Engine) -> &'static str {
@@ -26,14 +49,19 @@ pub const fn engine_version(engine: Engine) -> &'static str {
     }
 }
 
-/// What native code depends on besides its module; a change of any of it is another key in the cache.
+/// That of this machine.
 #[must_use]
-pub fn fingerprint(engine: Engine) -> String {
+pub fn fingerprint(engine: Engine) -> Fingerprint {
     let options = match engine {
         Engine::Wasmtime => WASMTIME_OPTIONS,
         Engine::Wasmedge => WASMEDGE_OPTIONS,
     };
-    [engine_version(engine), options, cpu_features()].join("\n")
+    Fingerprint {
+        version: engine_version(engine).to_owned(),
+        options: options.to_owned(),
+        architecture: ARCH.to_owned(),
+        features: cpu_features().to_owned(),
+    }
 }
 
 /// Names of the CPU's features, sorted: the compilers use all that they find.
@@ -63,7 +91,7 @@ mod tests {
 
     #[test]
     fn engines_have_different_fingerprints() {
-        let [one, other] = Engine::ALL.map(fingerprint);
+        let [one, other] = Engine::ALL.map(|engine| fingerprint(engine).to_string());
         assert_ne!(one, other);
         for text in [one, other] {
             assert!(text.ends_with(cpu_features()), "{text}");

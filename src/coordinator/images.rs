@@ -3,12 +3,21 @@
 
 use std::future::Future;
 
+use super::precompiled::Offer;
 use super::trust::{Deployment, Image};
 
 #[derive(Clone, Debug)]
 pub struct ImageModule {
     pub image: String,
     pub bytes: Vec<u8>,
+}
+
+/// An image, for a look-up.
+#[derive(Clone, Copy, Debug)]
+pub enum ImageOf<'a> {
+    /// That of this container.
+    Container(&'a str),
+    Image(&'a Image),
 }
 
 /// Images and containers of one containerd namespace.
@@ -44,4 +53,31 @@ pub trait ImageStore: Sync {
         image: &Image,
         path: Option<&str>,
     ) -> impl Future<Output = Result<Vec<u8>, String>> + Send;
+
+    /// Signatures of precompiled code that came with an image, for an engine with this extension of native code.
+    ///
+    /// # Errors
+    /// The failed look-up, for the user. Having none is no error.
+    fn offers(
+        &self,
+        image: ImageOf<'_>,
+        extension: &str,
+    ) -> impl Future<Output = Result<Vec<Offer>, String>> + Send {
+        let _none = (image, extension);
+        async { Ok(Vec::new()) }
+    }
+
+    /// The code of such an offer, up to one byte more than `length`.
+    ///
+    /// # Errors
+    /// When it cannot be read, for the user.
+    fn offered_code(
+        &self,
+        image: ImageOf<'_>,
+        offer: &Offer,
+        length: u64,
+    ) -> impl Future<Output = Result<Vec<u8>, String>> + Send {
+        let (_none, text) = ((image, length), format!("{} is not there", offer.name));
+        async { Err(text) }
+    }
 }

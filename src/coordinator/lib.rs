@@ -17,7 +17,8 @@
 //! - [`registry`]: callable functions of this host.
 //! - [`triggers`]: which streams and channels run a function.
 //! - [`selection`]: chooses the mode of an edge, a pure function of facts (paper Algorithm 2).
-//! - [`fingerprint`]: inputs of native code besides the module.
+//! - [`fingerprint`]: inputs of native code besides the module; [`processor`]: processors that code is compiled for.
+//! - [`precompiled`]: code that was compiled elsewhere and signed; `offers`: where it may be.
 
 pub mod aot;
 pub mod bundle;
@@ -36,7 +37,10 @@ pub mod limits;
 mod locate;
 pub mod module;
 mod mount_points;
+mod offers;
 pub mod plan;
+pub mod precompiled;
+pub mod processor;
 pub mod progress;
 pub mod registry;
 pub mod selection;
@@ -46,6 +50,6 @@ pub mod trust;
 
 pub use aot::{AotCache, AotError, CompileChild, CompileJob};
 pub use error::PlanError;
-pub use images::{ImageModule, ImageStore};
+pub use images::{ImageModule, ImageOf, ImageStore};
 pub use plan::{Coordinator, Plan, PlanRequest};
 pub use progress::Progress;

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use oci_spec::runtime::Spec;
@@ -20,6 +20,18 @@ pub(super) struct LocatedModule {
     pub(super) origin: String,
     pub(super) command: String,
     pub(super) export: Option<String>,
+    /// Where precompiled code of it may be.
+    pub(super) place: ModulePlace,
+}
+
+/// Where a container's module was found.
+pub(super) enum ModulePlace {
+    /// It came after the start.
+    Delivered,
+    /// The path in the root file system.
+    File(PathBuf),
+    /// The layer of its image.
+    Layer,
 }
 
 /// Finds the container's module; `None` for a native container.
@@ -38,9 +50,11 @@ pub(super) async fn find_module(
         None => (command.clone(), None),
     };
     let looks_wasm = path.ends_with(".wasm");
-    if let Some(bytes) = read_module(spec, rootfs, &path, looks_wasm)? {
+    let inside = working_dir(spec).join(&path);
+    if let Some(bytes) = read_module(rootfs, &inside, looks_wasm)? {
         let origin = format!("{path} in the root file system");
-        return Ok(Some(LocatedModule { bytes, origin, command: path, export }));
+        let place = ModulePlace::File(inside);
+        return Ok(Some(LocatedModule { bytes, origin, command: path, export, place }));
     }
     let names_nothing = names_nothing(&path);
     if !looks_wasm && !names_nothing && !is_empty_dir(rootfs) {
@@ -50,7 +64,8 @@ pub(super) async fn find_module(
         Ok(Some(ImageModule { image, bytes })) => {
             let origin = format!("the Wasm layer of image {image}");
             let command = named_by(&path, &image).to_owned();
-            Ok(Some(LocatedModule { bytes, origin, command, export }))
+            let place = ModulePlace::Layer;
+            Ok(Some(LocatedModule { bytes, origin, command, export, place }))
         }
         Ok(None) if names_nothing => Err(PlanError::NoModule {
             path,
@@ -67,35 +82,44 @@ pub(super) async fn find_module(
     }
 }
 
-/// Reads the file `path` inside `rootfs`. `None` if there is no such file, or if it is neither a module nor named
-/// like one.
-fn read_module(
-    spec: &Spec,
-    rootfs: &Path,
-    path: &str,
-    looks_wasm: bool,
-) -> Result<Option<Vec<u8>>, PlanError> {
-    let cwd = spec.process().as_ref().map_or(Path::new("/"), |process| process.cwd().as_path());
-    let inside = cwd.join(path);
-    let fail = |source: io::Error| PlanError::File { path: inside.clone(), source };
+fn working_dir(spec: &Spec) -> &Path {
+    spec.process().as_ref().map_or(Path::new("/"), |process| process.cwd().as_path())
+}
+
+/// Opens the file `inside` a root file system, without waiting; `None` if there is none.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(super) fn open_inside(rootfs: &Path, inside: &Path) -> Result<Option<File>, PlanError> {
     let root =
         File::open(rootfs).map_err(|source| PlanError::File { path: rootfs.to_owned(), source })?;
     // Symbolic links of the image must not lead outside its root.
     let how = OpenHow::new()
         .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let mut file = match openat2(root.as_fd(), &inside, how) {
+    let fail = |source: io::Error| PlanError::File { path: inside.to_owned(), source };
+    let file = match openat2(root.as_fd(), inside, how) {
         Ok(fd) => File::from(fd),
         Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENOTDIR) => return Ok(None),
         Err(errno) => return Err(fail(errno.into())),
     };
-    let data = file.metadata().map_err(fail)?;
-    if !data.is_file() {
-        return Ok(None);
-    }
-    if data.len() > MODULE_MAX && looks_wasm {
+    let is_file = file.metadata().map_err(fail)?.is_file();
+    Ok(is_file.then_some(file))
+}
+
+/// Reads the file `inside` a root file system. `None` if there is no such file, or if it is neither a module nor named
+/// like one.
+fn read_module(
+    rootfs: &Path,
+    inside: &Path,
+    looks_wasm: bool,
+) -> Result<Option<Vec<u8>>, PlanError> {
+    let fail = |source: io::Error| PlanError::File { path: inside.to_owned(), source };
+    let Some(mut file) = open_inside(rootfs, inside)? else { return Ok(None) };
+    let length = file.metadata().map_err(fail)?.len();
+    if length > MODULE_MAX && looks_wasm {
         let origin = inside.display().to_string();
-        return Err(ModuleError::TooLarge { origin, length: data.len() }.into());
+        return Err(ModuleError::TooLarge { origin, length }.into());
     }
     let mut bytes = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut bytes).map_err(fail)?;

@@ -9,15 +9,17 @@ use oci_spec::runtime::Spec;
 
 use super::aot::{AotCache, CompileChild, EntryInUse};
 use super::bundle::{self, function_name, function_spec};
-use super::compiled::{LaunchCode, compile};
+use super::compiled::{Compilation, LaunchCode};
 use super::component;
 use super::delivered::{self, Delivery};
 use super::embedding::{NodeSettings, discover};
 use super::error::PlanError;
 use super::images::ImageStore;
-use super::locate::{LocatedModule, find_module};
+use super::locate::{LocatedModule, ModulePlace, find_module};
 use super::module::{self, CheckedModule, ModuleError};
 use super::mount_points;
+use super::offers::CodeSource;
+use super::precompiled::TrustedKeys;
 use super::progress::Progress;
 use super::registry::Record;
 use super::triggers::TriggerPolicy;
@@ -129,7 +131,9 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         let Some(mut found) = found else {
             return self.awaited(request, spec, annotations);
         };
-        let module = module_to_run(&mut found, annotations.is_library)?;
+        let keys = self.cache.trusted_keys();
+        let is_known = |digest: &str| self.cache.has(digest, &keys);
+        let module = module_to_run(&mut found, annotations.is_library, is_known)?;
         let engine = component::engine_of(&module, annotations.engine, self.engine, &found.origin)?;
         prototype::check(&module, annotations.is_prototype, engine, &found.origin)
             .map_err(|error| not_passed_on(error, &annotations))?;
@@ -170,10 +174,9 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
         }
         let began = Instant::now();
         let tenant = format!("{}/{}", identity.namespace, identity.pod_namespace);
-        let (cache, compiler, origin) = (&self.cache, &self.compiler, &found.origin);
-        let mut compiled =
-            compile(cache, compiler, (module, engine), origin, embedding, &tenant, progress)
-                .await?;
+        let compilation = self.compilation((engine, &keys), &tenant, progress);
+        let source = code_source(request, &found.place, annotations.is_library);
+        let mut compiled = compilation.function(module, &found.origin, source, embedding).await?;
         let note = compiled.note.clone();
         let in_use = std::mem::take(&mut compiled.in_use);
         let code = Some(PlannedCode { compiled: compiled.was_compiled, took: began.elapsed() });
@@ -186,6 +189,17 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
             launch(request, spec, (annotations, workers), identity, entry, compiled.into());
         let workload = Workload::Function(Box::new(launch));
         Ok(Plan { workload, record, note, code, engine: Some(engine), shares_role, in_use })
+    }
+
+    /// How modules get their code, for an engine and with these keys.
+    fn compilation<'a, P>(
+        &'a self,
+        (engine, keys): (Engine, &'a TrustedKeys),
+        tenant: &'a str,
+        progress: &'a P,
+    ) -> Compilation<'a, S, C, P> {
+        let Self { cache, images, compiler, .. } = self;
+        Compilation { cache, images, compiler, keys, progress, tenant, engine }
     }
 
     /// The annotations of a container, and the node's settings where they say nothing.
@@ -236,6 +250,23 @@ impl<S: ImageStore, C: CompileChild> Coordinator<S, C> {
     }
 }
 
+/// Where precompiled code of a container's module may be. What a library's container runs has none.
+fn code_source<'a>(
+    request: &PlanRequest<'a>,
+    place: &'a ModulePlace,
+    is_library: bool,
+) -> CodeSource<'a> {
+    let &PlanRequest { rootfs, container: id, delivery, .. } = request;
+    match place {
+        _ if is_library => CodeSource::Archive(None),
+        ModulePlace::Delivered => {
+            CodeSource::Archive(delivery.and_then(|delivery| delivery.archive.as_deref()))
+        }
+        ModulePlace::File(path) => CodeSource::Container { rootfs, module: Some(path), id },
+        ModulePlace::Layer => CodeSource::Container { rootfs, module: None, id },
+    }
+}
+
 /// Checks what only a reactor can have.
 fn check_entry(entry: &Entry, annotations: &FunctionSpec, origin: &str) -> Result<(), PlanError> {
     if *entry == Entry::Reactor {
@@ -253,8 +284,9 @@ fn check_entry(entry: &Entry, annotations: &FunctionSpec, origin: &str) -> Resul
 fn module_to_run(
     found: &mut LocatedModule,
     is_library: bool,
+    is_known: impl FnOnce(&str) -> bool,
 ) -> Result<CheckedModule, ModuleError> {
-    let module = module::check(&found.bytes, &found.origin)?;
+    let module = module::check_unless(is_known, &found.bytes, &found.origin)?;
     if !is_library {
         return Ok(module);
     }
@@ -388,5 +420,7 @@ fn pool_max(spec: &Spec, annotations: &FunctionSpec, workers: Workers) -> u64 {
     share.min(POOL_MAX) / u64::from(workers.least.max(1))
 }
 
+#[cfg(test)]
+mod signed_tests;
 #[cfg(test)]
 mod tests;

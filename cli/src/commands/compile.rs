@@ -1,22 +1,27 @@
-//! `cwasi compile MODULE…`: fills the node's cache of native code, so that the first start need not.
+//! `cwasi compile MODULE…`: fills the node's cache of native code, so that the first start need not; with `--sign` it
+//! makes signed code for other nodes instead.
+//!
+//! - `native`: one module, compiled in a process of its own; `signed`: code that leaves the node.
 
-use std::path::PathBuf;
-use std::process::{ExitCode, Stdio};
-use std::time::Instant;
+mod native;
+mod signed;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use cwasi_config::{CompileConfig, Engine, NodeConfig, regular_file};
+use cwasi_config::{Engine, NodeConfig, regular_file};
+use cwasi_coordinator::AotCache;
 use cwasi_coordinator::fingerprint::fingerprint;
-use cwasi_coordinator::{AotCache, CompileChild, CompileJob, Progress, component, module};
+use cwasi_coordinator::processor::NATIVE;
 use serde_json::json;
-use tokio::process::Command;
 
+use self::native::{Compilers, Module};
+use self::signed::Signing;
 use crate::arguments::Global;
-use crate::deployment::display::Display;
 use crate::failure::{Exit, Failure};
-use crate::interrupt::Interrupt;
 use crate::output;
 
 /// Arguments of the verb.
@@ -25,8 +30,36 @@ pub struct Compile {
     /// Engine that will run the modules; the node's if none is given
     #[arg(long, value_name = "ENGINE", value_parser = engines())]
     engine: Option<Engine>,
+    /// Make files for other nodes instead of filling the cache: native code, signed with this private key (Ed25519, PEM);
+    /// a node takes it if its configuration names the public key (trusted_keys)
+    #[arg(long, value_name = "KEY")]
+    sign: Option<PathBuf>,
+    /// Processor that signed code is for: native (this machine's), or a level that other machines have, too, such as
+    /// x86-64-v3; repeatable
+    #[arg(long, value_name = "NAME", requires = "sign", default_value = NATIVE)]
+    processor: Vec<String>,
+    /// Folder for signed code; that of the module if none is given
+    #[arg(short, long, value_name = "FOLDER", requires = "sign", conflicts_with = "image")]
+    output: Option<PathBuf>,
+    /// Compile the module of this image in containerd, and write the signed code there as an artifact that refers to the
+    /// image
+    #[arg(long, value_name = "IMAGE", requires = "sign", conflicts_with = "modules")]
+    image: Option<String>,
+    /// Push the artifact to the image's registry instead, with the credentials of `docker login`
+    #[arg(long, requires = "image")]
+    push: bool,
+    /// Speak HTTP without TLS to the registry [default: true for registries on this machine]
+    #[arg(
+        long,
+        requires = "push",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    plain_http: Option<bool>,
     /// Modules
-    #[arg(required = true, value_name = "MODULE")]
+    #[arg(required_unless_present = "image", value_name = "MODULE")]
     modules: Vec<PathBuf>,
 }
 
@@ -35,80 +68,31 @@ fn engines() -> impl TypedValueParser<Value = Engine> {
     PossibleValuesParser::new(Engine::ALL.map(Engine::name)).try_map(|name| name.parse::<Engine>())
 }
 
-/// Runs the compiler, without the cgroup that a shim gives it.
-struct Child {
-    program: PathBuf,
-    config: CompileConfig,
-}
-
-impl CompileChild for Child {
-    async fn compile(&self, job: &CompileJob<'_>) -> Result<(), String> {
-        let limits = self.config.limits_for(job.length, u64::MAX);
-        let output = Command::new(&self.program)
-            .args(job.engine.compiler_arguments())
-            .arg(format!("--memory={}", limits.memory))
-            .arg(format!("--cpu-seconds={}", limits.cpu_seconds))
-            .args([job.wasm, job.out])
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await;
-        let output =
-            output.map_err(|error| format!("{} cannot run: {error}", self.program.display()))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(format!("the compiler ended with {}: {message}", output.status))
-    }
-}
-
-/// Passes on what the cache says.
-struct Said<'a>(&'a Display);
-
-impl Progress for Said<'_> {
-    fn info(&self, text: &str) {
-        self.0.note(&format!("cwasi: {text}"));
-    }
-
-    fn warn(&self, text: &str) {
-        self.0.note(&format!("cwasi: warning: {text}"));
-    }
-}
-
 impl Compile {
     /// Compiles what is not in the cache, one module after the other.
     pub async fn run(self, global: &Global) -> Result<ExitCode, Failure> {
         let config = NodeConfig::load(None, None)?;
+        let mut compilers = Compilers::new(config, self.engine, &global.namespace)?;
+        if let Some(key) = &self.sign {
+            let signing = Signing::new(key, &self.processor)?;
+            return match &self.image {
+                Some(image) => {
+                    let to = self.push.then_some(self.plain_http);
+                    signing.image(image, to, &mut compilers, global).await
+                }
+                None => {
+                    let folder = self.output.as_deref();
+                    signing.files(&self.modules, folder, &mut compilers, global).await
+                }
+            };
+        }
+        let config = &compilers.config;
         let cache = AotCache::new(&config.cache_dir, fingerprint, &config.compile);
-        let display = Display::default();
-        let mut interrupt = Interrupt::new()?;
         let mut printed = Ok(());
         for path in &self.modules {
-            let origin = path.display().to_string();
-            let bytes = regular_file::read(path)
-                .with_context(|| format!("module {origin} cannot be read"))
-                .map_err(|error| Failure::new(Exit::Missing, error))?;
-            let checked =
-                module::check(&bytes, &origin).map_err(|error| Failure::new(Exit::Data, error))?;
-            let engine = component::engine_of(&checked, self.engine, config.engine, &origin)
-                .map_err(|error| Failure::new(Exit::Data, error))?;
-            let child = Child { program: compiler(engine)?, config: config.compile.clone() };
-            // As the coordinator prepares a module that imports from others.
-            let embeds = !checked.foreign.is_empty();
-            let checked = checked.prepared_for(engine, embeds, &origin)?;
-            let line = display.line(&origin);
-            let (began, said, tenant) = (Instant::now(), Said(&display), &global.namespace);
-            let artifact = interrupt
-                .or(async {
-                    tokio::select! {
-                        artifact = cache.artifact(&checked, engine, &origin, tenant, &child, &said) => Ok(artifact?),
-                        never = line.compiling(began, Some(bytes.len())) => match never {},
-                    }
-                })
-                .await;
-            line.clear();
-            let artifact = artifact?;
+            let module = compilers.check(&read(path)?, &path.display().to_string())?;
+            let Module { origin, engine, .. } = &module;
+            let artifact = compilers.compile(&cache, &module, None).await?;
             let state = if artifact.compiled.is_some() { "compiled" } else { "cached" };
             let text = if global.json {
                 let seconds = artifact.compiled.map(|took| took.as_secs_f64());
@@ -126,16 +110,8 @@ impl Compile {
     }
 }
 
-/// The compiler of an engine, which is installed beside this program.
-fn compiler(engine: Engine) -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().context("this program's own path is not known")?;
-    let beside = own.with_file_name(engine.compiler_program());
-    if beside.exists() {
-        return Ok(beside);
-    }
-    let text = format!(
-        "the engine {engine} has no compiler here, {} is missing: install the runtime's programs (make install)",
-        beside.display()
-    );
-    Err(Failure::text(Exit::Missing, text))
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    regular_file::read(path)
+        .with_context(|| format!("module {} cannot be read", path.display()))
+        .map_err(|error| Failure::new(Exit::Missing, error))
 }

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use cwasi_config::{function_name, regular_file};
 use cwasi_content::manifest::wasm_layer;
 use cwasi_coordinator::module;
+use cwasi_coordinator::precompiled::SIGNATURE_EXTENSION;
 use serde_json::json;
 
 use super::local_images;
@@ -51,6 +52,10 @@ struct Build {
     /// Name of the image, such as localhost/greeter:1, or REGISTRY/NAME:TAG with --push
     #[arg(short, long, value_parser = NonEmptyStringValueParser::new(), value_name = "NAME")]
     tag: String,
+    /// Signed native code of the module, as `cwasi compile --sign` writes it: it is put beside the module of a plain image,
+    /// with its signature; repeatable
+    #[arg(long, value_name = "FILE")]
+    code: Vec<PathBuf>,
     /// Kind of image
     #[arg(long, value_enum, default_value_t = ImageKind::Plain)]
     kind: ImageKind,
@@ -147,7 +152,39 @@ impl Build {
         function_name(file).map_err(|problem| {
             Failure::text(Exit::Data, format!("the module's file name `{file}` {problem}"))
         })?;
-        Ok(Image::build(&self.tag, self.kind, file, module)?)
+        let beside = self.beside(file)?;
+        Ok(Image::build_with(&self.tag, self.kind, (file, module), &beside)?)
+    }
+
+    /// Code and signatures for an image whose module is `FILE.wasm`, in the order of the command line.
+    fn beside(&self, file: &str) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        if self.kind != ImageKind::Plain && !self.code.is_empty() {
+            let text =
+                "--code needs --kind plain: a layer is the module alone; use cwasi compile --image";
+            return Err(Failure::text(Exit::Usage, text));
+        }
+        let mut all = Vec::new();
+        for path in &self.code {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if !name.starts_with(&format!("{file}.")) {
+                let text = format!(
+                    "code {} is not named after the module: nodes look for {file}.cwasm and {file}.PROCESSOR.cwasm",
+                    path.display()
+                );
+                return Err(Failure::text(Exit::Data, text));
+            }
+            let signature = format!("{}.{SIGNATURE_EXTENSION}", path.display());
+            for (name, path) in [
+                (name.clone(), path.clone()),
+                (format!("{name}.{SIGNATURE_EXTENSION}"), PathBuf::from(signature)),
+            ] {
+                let bytes = regular_file::read(&path)
+                    .with_context(|| format!("code {} cannot be read", path.display()))
+                    .map_err(|error| Failure::new(Exit::Missing, error))?;
+                all.push((name, bytes));
+            }
+        }
+        Ok(all)
     }
 }
 

@@ -87,7 +87,11 @@ impl Containerd {
         }
     }
 
-    async fn image_target(&self, name: &str) -> Result<ContainerdDescriptor, ContainerdError> {
+    /// What an image's name points to.
+    ///
+    /// # Errors
+    /// When it is missing.
+    pub async fn image_target(&self, name: &str) -> Result<ContainerdDescriptor, ContainerdError> {
         let request = self.request(GetImageRequest { name: name.to_owned() })?;
         let answer = ImagesClient::new(self.channel.clone()).get(request).await;
         let image =
@@ -173,11 +177,13 @@ impl Containerd {
 
     async fn write_leased(&self, image: &Image) -> Result<(), ContainerdError> {
         let reference = |index: usize| format!("containerd.io/gc.ref.content.{index}");
-        let refers = [&image.config, &image.layer].into_iter().enumerate();
+        let parts: Vec<_> = std::iter::once(&image.config).chain(&image.layers).collect();
+        let refers = parts.iter().enumerate();
         let labels: Vec<_> =
             refers.map(|(index, blob)| (reference(index), blob.digest())).collect();
-        self.write_blob(&image.layer, Vec::new()).await?;
-        self.write_blob(&image.config, Vec::new()).await?;
+        for blob in parts {
+            self.write_blob(blob, Vec::new()).await?;
+        }
         self.write_blob(&image.manifest, labels).await?;
         let record = ImageRecord {
             name: image.name.clone(),

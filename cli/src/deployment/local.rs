@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cwasi_config::NodeConfig;
-use cwasi_content::folder::{FolderStore, IMAGE_FILE};
+use cwasi_content::folder::{ARCHIVE_FILE, FolderStore, IMAGE_FILE};
 use cwasi_host::group::group_id;
 use cwasi_shim::local::{LocalDaemon, Streams, keep_spans};
 use cwasi_sys::file_access;
@@ -86,7 +86,7 @@ impl LocalNode {
         action: &LocalAction<'_>,
         stdio: &Stdio,
     ) -> Result<(), Failure> {
-        let LocalAction { id, module, export, env, folder, annotations } = *action;
+        let LocalAction { id, module, archive, export, env, folder, annotations } = *action;
         let command = format!("/{id}.wasm");
         let identity = folder.map(|(_, identity)| identity);
         let folder = folder.map(|(mount, _)| mount.clone());
@@ -106,6 +106,10 @@ impl LocalNode {
         }
         let plan = ProcessPlan { spec, image: format!("{ACTIONS}/{id}"), command };
         write(&self.store.image(&plan.image), module)?;
+        // Of use only to a user who trusts someone. What an action with the same id left goes with its bundle.
+        if let Some(archive) = archive.filter(|_| !self.config.compile.trusted_keys.is_empty()) {
+            write(&self.store.bundle(id).join(ARCHIVE_FILE), archive)?;
+        }
         self.create(id, &plan, stdio).await?;
         self.start(id).await
     }
@@ -139,6 +143,8 @@ pub struct LocalAction<'a> {
     /// Its name, and that of its container.
     pub id: &'a str,
     pub module: &'a [u8],
+    /// The archive that it came in, which may have precompiled code.
+    pub archive: Option<&'a [u8]>,
     /// The export that runs; `None` = as the module says.
     pub export: Option<&'a str>,
     pub env: &'a [(String, String)],

@@ -136,6 +136,7 @@ impl Actions {
         let action = LocalAction {
             id,
             module: &module,
+            archive: delivery.archive.as_deref(),
             export: delivery.export.as_deref(),
             env: &env,
             folder: folder.as_ref().map(|folder| (&folder.mount, folder.opened.identity())),

@@ -1,6 +1,6 @@
 //! Pushes images into registries, with the credentials that `docker login` stores.
 //!
-//! The layer and the configuration go first, then the manifest, byte for byte as it was built: so its digest is the one
+//! The layers and the configuration go first, then the manifest, byte for byte as it was built: so its digest is the one
 //! that [`Image`] has, and a reader never finds a manifest without its parts.
 //!
 //! - `token_server`: where a registry has its tokens from, and a password goes.
@@ -133,10 +133,10 @@ impl Repository {
             .auth(&self.reference, &self.auth, RegistryOperation::Push)
             .await
             .map_err(denied)?;
-        for blob in [&image.layer, &image.config] {
+        for blob in image.layers.iter().chain([&image.config]) {
             self.upload(blob).await.map_err(denied)?;
         }
-        let Blob { media_type, bytes } = image.manifest.clone();
+        let Blob { media_type, bytes, .. } = image.manifest.clone();
         let media_type = media_type.parse().map_err(|_| RegistryError::Refused {
             registry: self.reference.registry().to_owned(),
             message: format!("`{media_type}` is no media type"),

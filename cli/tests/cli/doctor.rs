@@ -66,6 +66,25 @@ fn a_node_is_examined() {
 }
 
 #[test]
+fn keys_that_cannot_be_used_are_faults() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    fs::write(path("good.pem"), pair.public_key_pem()).unwrap();
+    let examine = |names: &[&str]| {
+        let keys: Vec<_> = names.iter().map(|name| path(name)).collect();
+        let config = format!("[compile]\nenabled = false\ntrusted_keys = {keys:?}\n");
+        fs::write(path("node.toml"), config).unwrap();
+        examine(cwasi().env("CWASI_CONFIG", path("node.toml"))).1
+    };
+    let checks = examine(&["good.pem"]);
+    assert_eq!(state(&checks, "trusted keys", "1 of 1"), "ok");
+    assert_eq!(state(&checks, "compiling", "never compiles"), "note");
+    let checks = examine(&["none.pem", "good.pem"]);
+    assert_eq!(state(&checks, "trusted keys", "none.pem cannot be read"), "fault");
+}
+
+#[test]
 fn nodes_without_redis_are_examined_and_named() {
     let stage = Stage::new("cli-doctor-peers");
     let folder = stage.folder.path();

@@ -17,6 +17,7 @@ mod metrics;
 mod on_cluster;
 mod openwhisk;
 mod outputs;
+mod precompiled;
 mod registry;
 mod scene;
 mod schema;

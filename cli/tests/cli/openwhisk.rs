@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::home::Home;
 use super::stderr;
 
-struct Executor {
+pub struct Executor {
     process: Child,
     address: String,
     /// With the actions' output.
@@ -29,7 +29,7 @@ struct Executor {
 }
 
 impl Executor {
-    fn start(home: &Home, arguments: &[&str]) -> Self {
+    pub fn start(home: &Home, arguments: &[&str]) -> Self {
         Self::start_at(home, "127.0.0.1:0", arguments)
     }
 
@@ -61,11 +61,11 @@ impl Executor {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    fn init(&self, id: &str, value: &Value) -> (u16, String) {
+    pub fn init(&self, id: &str, value: &Value) -> (u16, String) {
         self.post(&format!("/{id}/init"), "", &json!({ "value": value }).to_string())
     }
 
-    fn run(&self, id: &str, body: &Value) -> (u16, Value) {
+    pub fn run(&self, id: &str, body: &Value) -> (u16, Value) {
         let (status, body) = self.post(&format!("/{id}/run"), "", &body.to_string());
         (status, serde_json::from_str(&body).unwrap())
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::limits::LimitExceeded;
+use cwasi_config::node::config_file;
 
 /// The cache cannot provide a compiled module.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,15 @@ pub enum AotError {
         origin: String,
         #[source]
         source: LimitExceeded,
+    },
+    /// The node's configuration forbids it.
+    #[error(
+        "{origin} is not compiled, because this node never compiles, and no precompiled code that it trusts came with the module: make some with `cwasi compile --sign`, or remove `enabled = false` under [compile] in the node's configuration ({file})",
+        file = config_file().display()
+    )]
+    NeverCompiles {
+        /// Origin of the module.
+        origin: String,
     },
     #[error("{origin} cannot be compiled: {message}")]
     Compile {

@@ -26,6 +26,13 @@ pub struct EntryInUse {
     _lock: Flock<File>,
 }
 
+impl EntryInUse {
+    /// An entry whose file was made, and is not in the cache yet.
+    pub(super) const fn of(lock: Flock<File>) -> Self {
+        Self { _lock: lock }
+    }
+}
+
 /// Takes the entry `path` into use, if it is there, this user's own, and as its checksum says.
 pub(super) fn take(path: &Path) -> Option<EntryInUse> {
     let (mut sum, mut expected) = (File::open(path.with_extension("sha256")).ok()?, String::new());

@@ -2,7 +2,8 @@
 //!
 //! An entry is `<cache>/aot/<key>.so` of WasmEdge or `<key>.cwasm` of wasmtime, with `<key>.sha256`, readable by root
 //! only. The key covers module, engine, processor features and compiler options. A missing or damaged entry is compiled
-//! again.
+//! again. Code that was compiled elsewhere (`placement`) has entries of its own, whose key also covers the signer's: when
+//! the node trusts a key no more, nothing looks for them.
 //!
 //! Invariants:
 //! - One process of the host compiles a key at a time (`flock`). The node's configuration bounds the number of
@@ -26,6 +27,7 @@ use nix::unistd::geteuid;
 
 use super::compile_queue::{self, CompileQueue};
 use super::compile_slots::{CompileSlot, LOCK_PAUSE, try_lock};
+use super::fingerprint::Fingerprint;
 use super::limits;
 use super::module::CheckedModule;
 use super::progress::{Progress, in_words};
@@ -35,6 +37,7 @@ use cwasi_wire::ids::short_hash;
 mod draft;
 mod error;
 mod eviction;
+mod placement;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +45,7 @@ use draft::{Draft, is_being_compiled, lock_file};
 pub use error::AotError;
 use error::fail;
 pub use eviction::EntryInUse;
+pub use placement::PlaceError;
 
 /// If less space in bytes is free, a failed compilation is blamed on the disk. Compiler and linker themselves report
 /// only truncated files.
@@ -96,7 +100,7 @@ pub struct Artifact {
 pub struct AotCache {
     dir: PathBuf,
     /// Of each engine.
-    fingerprints: BTreeMap<Engine, String>,
+    fingerprints: BTreeMap<Engine, Fingerprint>,
     limits: CompileConfig,
     queue: Arc<CompileQueue>,
 }
@@ -107,7 +111,7 @@ impl AotCache {
     #[must_use]
     pub fn new(
         cache_dir: &Path,
-        fingerprint: impl Fn(Engine) -> String,
+        fingerprint: impl Fn(Engine) -> Fingerprint,
         limits: &CompileConfig,
     ) -> Self {
         let fingerprints = Engine::ALL.map(|engine| (engine, fingerprint(engine))).into();
@@ -131,12 +135,14 @@ impl AotCache {
         compiler: &impl CompileChild,
         progress: &impl Progress,
     ) -> Result<Artifact, AotError> {
-        let key = format!("{}-{}", &module.digest, short_hash(&[&self.fingerprints[&engine]]));
-        let path = self.dir.join(format!("{key}.{}", engine.native_extension()));
+        let (key, path) = self.entry(&module.digest, engine);
         let cached =
             |in_use| Artifact { path: path.clone(), compiled: None, in_use: Arc::new(in_use) };
         if let Some(in_use) = eviction::take(&path) {
             return Ok(cached(in_use));
+        }
+        if !self.limits.enabled {
+            return Err(AotError::NeverCompiles { origin: origin.to_owned() });
         }
         let limit = |source| AotError::Limit { origin: origin.to_owned(), source };
         limits::check(&module.bytes, &self.limits).map_err(limit)?;
@@ -162,6 +168,18 @@ impl AotCache {
             eviction::evict(&self.dir, self.limits.cache_max);
         }
         Ok(Artifact { path, compiled: Some(took), in_use })
+    }
+
+    /// Key and path of the module's entry that this node compiles.
+    fn entry(&self, digest: &str, engine: Engine) -> (String, PathBuf) {
+        let fingerprint = self.fingerprints[&engine].to_string();
+        let key = format!("{digest}-{}", short_hash(&[&fingerprint]));
+        let path = self.path(&key, engine);
+        (key, path)
+    }
+
+    fn path(&self, key: &str, engine: Engine) -> PathBuf {
+        self.dir.join(format!("{key}.{}", engine.native_extension()))
     }
 
     fn prepare(&self) -> Result<(), AotError> {

@@ -72,10 +72,20 @@ fn module(bytes: &[u8]) -> CheckedModule {
     }
 }
 
-fn cache(dir: &Path, fingerprint: &str, jobs: usize) -> AotCache {
+/// The inputs of a node whose engines have this version.
+fn inputs(engine: Engine, version: &str) -> Fingerprint {
+    Fingerprint {
+        version: version.to_owned(),
+        options: engine.to_string(),
+        architecture: "m68k".to_owned(),
+        features: "a b c".to_owned(),
+    }
+}
+
+fn cache(dir: &Path, version: &str, jobs: usize) -> AotCache {
     AotCache::new(
         dir,
-        |engine| format!("{engine} {fingerprint}"),
+        |engine| inputs(engine, version),
         &CompileConfig { jobs, ..CompileConfig::default() },
     )
 }
@@ -119,7 +129,7 @@ async fn a_module_is_compiled_once_and_again_only_when_damaged() {
 async fn each_engine_has_entries_of_its_own_and_all_count() {
     let dir = tempfile::tempdir().unwrap();
     let limits = CompileConfig { cache_max: 10, ..CompileConfig::default() };
-    let cache = AotCache::new(dir.path(), |engine| engine.to_string(), &limits);
+    let cache = AotCache::new(dir.path(), |engine| inputs(engine, "1"), &limits);
     let (compiler, lines, wasm) = (Copy::new(2), Lines::default(), module(b"1234567890"));
     let mut before = None;
     for engine in Engine::ALL {
@@ -190,7 +200,7 @@ async fn a_module_over_a_limit_is_not_compiled() {
     let bytes = wat::parse_str("(module (func) (func))").unwrap();
     let limits = CompileConfig { functions: 1, ..CompileConfig::default() };
     let (cache, lines) =
-        (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
+        (AotCache::new(dir.path(), |engine| inputs(engine, "1"), &limits), Lines::default());
     let error =
         cache.artifact(&module(&bytes), ENGINE, "m", "t", &Fails, &lines).await.unwrap_err();
     assert!(error.to_string().contains("m is not compiled: it has functions: 2"), "{error}");
@@ -219,7 +229,7 @@ async fn the_least_recently_used_entry_is_evicted() {
     let dir = tempfile::tempdir().unwrap();
     let limits = CompileConfig { cache_max: 25, ..CompileConfig::default() };
     let (cache, lines) =
-        (AotCache::new(dir.path(), |engine| engine.to_string(), &limits), Lines::default());
+        (AotCache::new(dir.path(), |engine| inputs(engine, "1"), &limits), Lines::default());
     let compiler = Copy::new(100);
     let make = async |bytes: &[u8; 10]| {
         let wasm = module(bytes);

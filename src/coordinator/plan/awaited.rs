@@ -5,7 +5,7 @@ use oci_spec::runtime::Spec;
 use crate::bundle::{args, function_name};
 use crate::compiled::LaunchCode;
 use crate::error::PlanError;
-use crate::locate::LocatedModule;
+use crate::locate::{LocatedModule, ModulePlace};
 use cwasi_config::annotations::FunctionSpec;
 use cwasi_config::{Engine, Workers};
 use cwasi_wire::control::{Entry, Role, Workload};
@@ -19,7 +19,8 @@ const ORIGIN: &str = "the code of /init";
 /// Delivered code as the module of a container, whose command is not run.
 pub(super) fn located(spec: &Spec, bytes: Vec<u8>) -> Result<LocatedModule, PlanError> {
     let command = args(spec).first().cloned().ok_or(PlanError::NoCommand)?;
-    Ok(LocatedModule { bytes, origin: ORIGIN.to_owned(), command, export: None })
+    let (origin, place) = (ORIGIN.to_owned(), ModulePlace::Delivered);
+    Ok(LocatedModule { bytes, origin, command, export: None, place })
 }
 
 /// The plan of a container without a module, which waits for it.

@@ -4,12 +4,13 @@ use std::fs;
 use std::sync::Mutex;
 
 use super::super::aot::CompileJob;
+use super::super::fingerprint::fingerprint;
 use super::super::images::ImageModule;
 use super::super::trust::{Deployment, Image};
 use super::*;
 use cwasi_config::{CompileConfig, HttpConfig};
 
-struct NoImages;
+pub struct NoImages;
 
 impl ImageStore for NoImages {
     async fn wasm_layer(&self, _: &str) -> Result<Option<ImageModule>, String> {
@@ -31,9 +32,16 @@ impl ImageStore for NoImages {
 
 /// "Compiles" by copying, and has one engine alone if it says so.
 #[derive(Default)]
-struct Copy {
+pub struct Copy {
     compiled: Mutex<Vec<Engine>>,
     only: Option<Engine>,
+}
+
+impl Copy {
+    /// The engines that it has compiled for.
+    pub fn compiled(self) -> Vec<Engine> {
+        self.compiled.into_inner().unwrap()
+    }
 }
 
 impl CompileChild for Copy {
@@ -56,6 +64,17 @@ impl Progress for Silent {
     fn info(&self, _: &str) {}
 
     fn warn(&self, _: &str) {}
+}
+
+/// The specification of a container that runs `/m.wasm`.
+pub fn spec_of(annotations: &serde_json::Map<String, serde_json::Value>) -> Spec {
+    let spec = serde_json::json!({
+        "ociVersion": "1.0.2",
+        "root": { "path": "rootfs" },
+        "process": { "cwd": "/", "args": ["/m.wasm"], "user": { "uid": 0, "gid": 0 } },
+        "annotations": annotations,
+    });
+    serde_json::from_value(spec).unwrap()
 }
 
 /// Plans a function on a node of `engine`, with this annotation.
@@ -81,15 +100,9 @@ async fn planned_module(
     fs::write(rootfs.join("m.wasm"), module).unwrap();
     let annotations: serde_json::Map<_, _> =
         annotation.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect();
-    let spec = serde_json::json!({
-        "ociVersion": "1.0.2",
-        "root": { "path": "rootfs" },
-        "process": { "cwd": "/", "args": ["/m.wasm"], "user": { "uid": 0, "gid": 0 } },
-        "annotations": annotations,
-    });
-    let spec: Spec = serde_json::from_value(spec).unwrap();
+    let spec = spec_of(&annotations);
     let coordinator = Coordinator {
-        cache: AotCache::new(dir.path(), |engine| engine.to_string(), &CompileConfig::default()),
+        cache: AotCache::new(dir.path(), fingerprint, &CompileConfig::default()),
         images: NoImages,
         compiler,
         engine,
@@ -110,7 +123,7 @@ async fn planned_module(
         delivery: None,
     };
     let plan = coordinator.plan(&request, &Silent).await;
-    (plan, coordinator.compiler.compiled.into_inner().unwrap())
+    (plan, coordinator.compiler.compiled())
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use clap::Args;
 use cwasi_config::node::config_file;
 use cwasi_config::{DEFAULT_ENGINE, NodeConfig};
 use cwasi_coordinator::fingerprint::cpu_features;
+use cwasi_coordinator::precompiled::TrustedKeys;
 use cwasi_coordinator::registry::Record;
 use serde::Serialize;
 
@@ -86,6 +87,7 @@ impl Doctor {
         match config {
             Ok(config) => {
                 folders(&mut checks, &config);
+                keys(&mut checks, &config);
                 redis::examine(&mut checks, &config).await;
                 stale(&mut checks, &config);
                 killed_runs(&mut checks, &config);
@@ -168,6 +170,22 @@ fn folders(checks: &mut Checks, config: &NodeConfig) {
             Ok(_) => checks.add(State::Ok, what, dir.display().to_string()),
             Err(error) => checks.add(State::Fault, what, format!("{}: {error}", dir.display())),
         }
+    }
+}
+
+/// Keys whose precompiled code the node takes.
+fn keys(checks: &mut Checks, config: &NodeConfig) {
+    let named = &config.compile.trusted_keys;
+    let keys = TrustedKeys::read(named);
+    for problem in keys.problems() {
+        checks.add(State::Fault, "trusted keys", problem.to_string());
+    }
+    if !keys.is_empty() {
+        checks.add(State::Ok, "trusted keys", format!("{} of {}", keys.ids().count(), named.len()));
+    }
+    if !config.compile.enabled {
+        let found = "this node never compiles (compile.enabled = false)";
+        checks.add(State::Note, "compiling", found);
     }
 }
 

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use cwasi_abi::{PARTS_MAX, PAYLOAD_MAX, PartEntry, parts_head, parts_header_len};
 use cwasi_config::NodeConfig;
 use cwasi_config::annotations::{CONCURRENCY_MAX, MEMORY_MAX, QUEUE_MAX};
+use cwasi_content::referrers::{ARTIFACT_TYPE, CODE_TYPE, TITLE};
 use cwasi_coordinator::registry::Record;
 use cwasi_host::state::{ContainerRecord, Pointer, RegisteredAs};
 use cwasi_vm::trampoline::{DispatchCallee, LinkedFunction, Number, dispatch, link};
@@ -124,6 +125,19 @@ fn texts(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("procfs", "cpuinfo", "processor : 0\nflags : sse2 avx fpu\n")
 }
 
+/// An envelope whose signature is of no key, and an artifact.
+fn precompiled(corpus: &Corpus, config: &serde_json::Value) -> Outcomes<()> {
+    let envelope = serde_json::json!({"payloadType": "application/vnd.cwasi.native.statement.v1+json", "payload": "e30=",
+        "signatures": [{"sig": format!("{}==", "A".repeat(86))}]});
+    corpus.add("precompiled", "envelope.json", envelope.to_string())?;
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let layer = |title: &str| serde_json::json!({"mediaType": CODE_TYPE, "digest": digest, "size": 3, "annotations": {TITLE: title}});
+    let artifact = serde_json::json!({"schemaVersion": 2, "artifactType": ARTIFACT_TYPE, "config": config,
+        "layers": [layer("m.cwasm"), layer("m.cwasm.sig")],
+        "subject": {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest, "size": 3}});
+    corpus.add("precompiled", "artifact.json", artifact.to_string())
+}
+
 fn documents(corpus: &Corpus) -> Outcomes<()> {
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let bundle = serde_json::json!({
@@ -149,6 +163,7 @@ fn documents(corpus: &Corpus) -> Outcomes<()> {
     corpus.add("manifest", "manifest.json", manifest.to_string())?;
     corpus.add("manifest", "index.json", index.to_string())?;
     corpus.add("manifest", "config.json", image.to_string())?;
+    precompiled(corpus, &config)?;
     let any = protobuf::well_known_types::any::Any {
         type_url: "runtimeoptions.v1.Options".into(),
         value: b"\x12\x0b/etc/n.toml\x1a\x0anode = \"a\"".to_vec(),

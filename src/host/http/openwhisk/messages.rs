@@ -28,6 +28,9 @@ const CONTEXT_MAX: usize = 7 << 10;
 /// The entry that an action has without a name.
 const MAIN: &str = "main";
 
+/// A module, and the archive that it was in.
+type ModuleAndArchive = (Vec<u8>, Option<Vec<u8>>);
+
 /// Why the body of a request is not what it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
@@ -61,7 +64,11 @@ pub fn init(body: &[u8]) -> Result<Delivery, MessageError> {
     };
     for (name, value) in members(value).map_err(|error| wrong("value", error))? {
         match name.as_str() {
-            "code" => delivery.module = module(value)?,
+            "code" => {
+                if let Some((module, archive)) = module(value)? {
+                    (delivery.module, delivery.archive) = (Some(module), archive);
+                }
+            }
             "main" => {
                 let main: Option<String> =
                     serde_json::from_slice(value).map_err(|error| wrong("main", error))?;
@@ -74,8 +81,8 @@ pub fn init(body: &[u8]) -> Result<Delivery, MessageError> {
     Ok(delivery)
 }
 
-/// The module of `code`, which is empty if the image has it.
-fn module(code: &[u8]) -> Result<Option<Vec<u8>>, MessageError> {
+/// The module of `code`, which is empty if the image has it, and the archive that it was in.
+fn module(code: &[u8]) -> Result<Option<ModuleAndArchive>, MessageError> {
     let code: Option<Cow<'_, str>> =
         serde_json::from_slice(code).map_err(|error| wrong("code", error))?;
     match code.as_deref().map(str::trim) {
@@ -185,8 +192,8 @@ mod tests {
     fn variables_are_texts_or_json() {
         let body = br#"{"value":{"name":"a","main":"main","code":"","binary":false,"env":
             {"ARRAY":["a","b"],"OBJECT":{"a":"A"},"STRING":"xyz","NUMBER":3,"BOOL":true,"NULL":null}}}"#;
-        let Delivery { module, export, env } = init(body).unwrap();
-        assert_eq!((module, export), (None, None));
+        let Delivery { module, archive, export, env } = init(body).unwrap();
+        assert_eq!((module, archive, export), (None, None, None));
         let expected = [
             r#"ARRAY=["a","b"]"#,
             "BOOL=true",
