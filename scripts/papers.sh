@@ -25,7 +25,7 @@ else
     say "building the runtime and the measurements (release)"
     "$CHECKOUT/scripts/build.sh" --release --wasmedge
     cargo build --release -p cwasi-testbed
-    cargo build --release -p cwasi-papers
+    cargo build --release --bins -p cwasi-papers -p bench-actions
     programs=$TARGET_DIR/release out=$TARGET_DIR/papers
 fi
 [ ! -x "$WASMTIME_DIR/bin/wasmtime" ] || export CWASI_BENCH_WASMTIME=$WASMTIME_DIR/bin/wasmtime

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use cwasi_bench::report::terminal::digits;
 
+use crate::openwhisk::{EXECUTOR, PROXY};
 use crate::report::Report;
 use crate::series::number;
 
@@ -32,8 +33,7 @@ pub enum Case {
 
 const LOCAL_CALL: &str = "CWASI local: call";
 const LOCAL: &str = "CWASI local, at a time";
-const CWASI: &str = "CWASI wasmtime";
-const TOGETHER: &str = "CWASI wasmtime, one workflow";
+/// Of the operator paper.
 const NATIVE: &str = "native in runc";
 
 const fn claim(
@@ -46,8 +46,14 @@ const fn claim(
     Claim { claim, theirs, exhibit, case, other, ours }
 }
 
+/// A claim of the thesis about a mixed load, by the requests that compute.
+const fn mix(text: &'static str, theirs: f64, exhibit: &'static str) -> Claim {
+    let case = (exhibit, Case::Named("means of all"));
+    claim(text, theirs, case, "native proxy in runc: prime", "CWASI executor: prime")
+}
+
 /// In the papers' order. A ratio above 1: ours is faster, or uses less; but for throughput, where `other` is ours.
-pub const CLAIMS: [Claim; 26] = {
+pub const CLAIMS: [Claim; 29] = {
     use Case::{Least, Most, Named};
     let sequence = "cwasi-figure-7a";
     [
@@ -111,85 +117,76 @@ pub const CLAIMS: [Claim; 26] = {
             "WOW: most cold starts at a time, native (Docker) by Wasm",
             16.7,
             ("wow-figure-4", Most),
-            NATIVE,
-            TOGETHER,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "WOW: throughput of a mixed load, Wasm by native",
             2.2,
             ("wow-table-1", Named("requests")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "WOW: throughput of an I/O-bound load, Wasm by native",
             2.7,
             ("wow-io", Named("requests")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "WOW: throughput of a CPU-bound load, Wasm by native",
             0.57,
             ("wow-cpu", Named("requests")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "WOW: memory of a warm function, native by Wasm",
             3.5,
             ("wow-table-2", Named("PSS of all processes")),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "thesis: cold starts, Docker by Wasm",
             135.31,
             ("thesis-cold-starts", Named("means of all")),
-            NATIVE,
-            TOGETHER,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "thesis: no load, Docker by Wasm",
             1.14,
             ("thesis-no-load", Named("means of all")),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "thesis: hashing, Docker by Wasm",
             8.49,
             ("thesis-hashing", Named("means of all")),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
-        claim(
-            "thesis: mixed load 10/90, Docker by Wasm",
-            2.30,
-            ("thesis-mix-10", Named("means of all")),
-            "native in runc: hash",
-            "CWASI wasmtime: hash",
-        ),
-        claim(
-            "thesis: mixed load 90/10, Docker by Wasm",
-            2.15,
-            ("thesis-mix-90", Named("means of all")),
-            "native in runc: hash",
-            "CWASI wasmtime: hash",
-        ),
+        mix("thesis: mixed load 10/90, Docker by Wasm", 2.30, "thesis-mix-10"),
+        mix("thesis: mixed load 25/75, Docker by Wasm", 2.27, "thesis-mix-25"),
+        mix("thesis: mixed load 50/50, Docker by Wasm", 2.38, "thesis-mix-50"),
+        mix("thesis: mixed load 75/25, Docker by Wasm", 2.13, "thesis-mix-75"),
+        mix("thesis: mixed load 90/10, Docker by Wasm", 2.15, "thesis-mix-90"),
         claim(
             "thesis: capacity, Wasm by Docker",
             10.84,
             ("thesis-capacity", Named("at a time")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "thesis: memory at capacity, Docker by Wasm",
             4.8,
             ("thesis-capacity-ram", Most),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "operator paper: serial aes, native by Wasm",
@@ -236,9 +233,42 @@ pub const CLAIMS: [Claim; 26] = {
     ]
 };
 
+/// What a run says of a claim.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ratio {
+    Exact(f64),
+    AtLeast(f64),
+    AtMost(f64),
+    /// Both sides reached the end of the run.
+    Open,
+}
+
+impl Ratio {
+    fn of(other: (f64, bool), ours: (f64, bool)) -> Self {
+        let ratio = other.0 / ours.0;
+        match (other.1, ours.1) {
+            (false, false) => Self::Exact(ratio),
+            (true, false) => Self::AtLeast(ratio),
+            (false, true) => Self::AtMost(ratio),
+            (true, true) => Self::Open,
+        }
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(ratio) => formatter.write_str(&digits(*ratio)),
+            Self::AtLeast(ratio) => write!(formatter, "≥ {}", digits(*ratio)),
+            Self::AtMost(ratio) => write!(formatter, "≤ {}", digits(*ratio)),
+            Self::Open => formatter.write_str("neither side failed"),
+        }
+    }
+}
+
 impl Claim {
     /// Our ratio of medians; `None` without the exhibit, an error without one of the sides.
-    fn measured(&self, report: &Report) -> Result<Option<f64>, String> {
+    fn measured(&self, report: &Report) -> Result<Option<Ratio>, String> {
         let Some(exhibit) = report.exhibit(self.exhibit) else { return Ok(None) };
         let of = |case: &&str| {
             exhibit.of(self.other, case).is_some() && exhibit.of(self.ours, case).is_some()
@@ -255,11 +285,14 @@ impl Claim {
             Case::Least => numbers.first().map(|(_, case)| *case),
             Case::Most => numbers.last().map(|(_, case)| *case),
         };
-        let median = |side: &str| exhibit.of(side, case?)?.summary().map(|summary| summary.p50);
+        let median = |side: &str| {
+            let median = exhibit.of(side, case?)?.summary()?.p50;
+            Some((median, exhibit.is_bound(side)))
+        };
         let missing = || format!("{}: no {} or {}", self.exhibit, self.other, self.ours);
         let other = median(self.other).ok_or_else(missing)?;
         let ours = median(self.ours).ok_or_else(missing)?;
-        Ok(Some(other / ours))
+        Ok(Some(Ratio::of(other, ours)))
     }
 }
 
@@ -277,7 +310,7 @@ pub fn table(report: &Report) -> Result<String> {
     let mut text = "| claim | theirs | here | `make papers` |\n|---|---|---|---|\n".to_owned();
     for claim in &CLAIMS {
         let Ok(Some(ours)) = claim.measured(report) else { continue };
-        let (theirs, ours) = (digits(claim.theirs), digits(ours));
+        let theirs = digits(claim.theirs);
         writeln!(text, "| {} | {theirs} | {ours} | `EXHIBIT={}` |", claim.claim, claim.exhibit)?;
     }
     Ok(text)
@@ -305,15 +338,33 @@ mod tests {
         assert!(problems(&report).is_empty());
         let of = |side: &str, case: &str, sample: f64| Series::new(side, case, "ms", vec![sample]);
         let series = vec![
-            of(TOGETHER, "15", 4.0),
-            of(TOGETHER, "2", 5.0),
-            of(NATIVE, "2", 5.0),
-            of(NATIVE, "15", 6.0),
-            of(NATIVE, "20", 9.0),
+            of(EXECUTOR, "15", 4.0),
+            of(EXECUTOR, "2", 5.0),
+            of(PROXY, "2", 5.0),
+            of(PROXY, "15", 6.0),
+            of(PROXY, "20", 9.0),
         ];
         report.exhibits.push(Exhibit::new("wow-figure-4", Form::Lines, "", series));
         assert!(table(&report).unwrap().contains("| 16.7 | 1.50 | `EXHIBIT=wow-figure-4` |"));
         report.exhibits[0].series.truncate(2);
         assert_eq!(problems(&report).len(), 1);
+    }
+
+    #[test]
+    fn a_bound_is_no_ratio() {
+        let mut report = Report::new(Machine::read(), "smoke", Vec::new());
+        let of = |side: &str, count: f64| Series::new(side, "at a time", "", vec![count]);
+        let series = vec![of(EXECUTOR, 800.0), of(PROXY, 100.0)];
+        let exhibit = Exhibit::new("thesis-capacity", Form::Table, "", series);
+        let both = [EXECUTOR.to_owned(), PROXY.to_owned()];
+        for (bounded, text) in [
+            (&both[..0], "| 8.00 |"),
+            (&both[..1], "| ≥ 8.00 |"),
+            (&both[1..], "| ≤ 8.00 |"),
+            (&both[..], "| neither side failed |"),
+        ] {
+            report.exhibits = vec![exhibit.clone().bounded(bounded)];
+            assert!(table(&report).unwrap().contains(text), "{text}");
+        }
     }
 }

@@ -4,11 +4,11 @@
 //! all of them beside the papers' numbers, in the order of the [`contents`]. Functions run in containers of a private
 //! containerd, as in `cwasi-bench`, whose drivers, baselines and turns are used here. Never part of the product.
 
-mod actions;
 mod claims;
 mod contents;
 mod cwasi;
 mod exhibit;
+mod openwhisk;
 mod operator;
 mod report;
 mod run;
@@ -25,6 +25,7 @@ use clap::{Args, Parser, Subcommand};
 use cwasi_bench::peers::{Peer, run_client, run_server};
 use cwasi_bench::plan::Effort;
 
+use openwhisk::native::{Mode, serve};
 use run::Run;
 
 #[derive(Parser)]
@@ -48,12 +49,12 @@ enum Verb {
     /// A server of a baseline.
     #[command(hide = true)]
     PeerServer(Peer),
-    /// The native server of WOW's and the thesis' actions, at the port in PORT.
+    /// A server of one native action of OpenWhisk, at the port in PORT.
     #[command(hide = true)]
     ActionServer,
-    /// One of these actions.
+    /// The same, which starts a program for each activation.
     #[command(hide = true)]
-    Action { query: String },
+    ActionProxy,
 }
 
 #[derive(Args)]
@@ -73,11 +74,8 @@ fn main() -> Result<ExitCode> {
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
-        Verb::Action { query } => {
-            println!("{}", bench_actions::answer(&query).map_err(anyhow::Error::msg)?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Verb::ActionServer => sides::action_server::serve().map(|()| ExitCode::SUCCESS),
+        Verb::ActionServer => serve(Mode::Server).map(|()| ExitCode::SUCCESS),
+        Verb::ActionProxy => serve(Mode::Proxy).map(|()| ExitCode::SUCCESS),
     }
 }
 

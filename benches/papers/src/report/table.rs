@@ -43,7 +43,9 @@ pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
             let Some(summary) = series.summary() else { continue };
             let compared = compared(exhibit, case, &series.side);
             let cells = Cells::Measured { summary, compared };
-            rows.push(Row { case: case.to_owned(), side: series.side.clone(), cells });
+            let bound = if exhibit.is_bound(&series.side) { ", at least" } else { "" };
+            let side = format!("{}{bound}", series.side);
+            rows.push(Row { case: case.to_owned(), side, cells });
         }
         for number in exhibit.published.iter().filter(|number| number.case == case) {
             let side = format!("(paper) {}", number.side);
@@ -57,6 +59,9 @@ pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
 fn compared(exhibit: &Exhibit, case: &str, side: &str) -> String {
     let first = exhibit.tested.or_else(|| exhibit.sides().first().copied());
     let Some(first) = first.filter(|first| *first != side) else { return String::new() };
+    if exhibit.is_bound(first) || exhibit.is_bound(side) {
+        return String::new();
+    }
     let (Some(ours), Some(theirs)) = (exhibit.of(first, case), exhibit.of(side, case)) else {
         return String::new();
     };

@@ -69,7 +69,7 @@ impl Archive {
 }
 
 /// The program without symbols, which an image would have no use for.
-fn stripped(folder: &Path, name: &str, program: &Path) -> Result<PathBuf> {
+pub fn stripped(folder: &Path, name: &str, program: &Path) -> Result<PathBuf> {
     let out = folder.join(format!("{name}.stripped"));
     let status =
         Command::new("strip").arg("-o").arg(&out).arg(program).status().context("strip")?;
