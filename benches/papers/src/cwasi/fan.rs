@@ -33,7 +33,7 @@ const NATIVE_TOGETHER: &str = "hyper in runc, at a time";
 const EMBEDDED_IN_TURN: &str = "CWASI embedded, in turn";
 const LOCAL_IN_TURN: &str = "CWASI local, in turn";
 const NATIVE_IN_TURN: &str = "hyper in runc, in turn";
-const WASMEDGE_IN_TURN: &str = "WasmEdge HTTP, in turn";
+pub const WASMEDGE_IN_TURN: &str = "WasmEdge HTTP, in turn";
 /// Workers of one function that a fan-out goes to; wider ones go to two.
 pub const CALLEE_WORKERS: usize = 250;
 /// Widest fan-out between nodes: each branch takes the payload through Redis.
@@ -221,7 +221,7 @@ fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
     let conditions = format!(
         "2 MB each, read by the callee. At a time: {}; until the last of them. In turn: N calls one after the other, the time of \
          one, {until}. {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. {WASMEDGE}: \
-         single calls are all that the baseline’s client can. {LOCAL} and its mode embedded: one VM runs one call at a time, so \
+         single calls are all that its client, which is our own, can. {LOCAL} and its mode embedded: one VM runs one call at a time, so \
          embedded has no other way than in turn. Networked: up to {NETWORKED_MAX} callees of a fan-out on another node, by themselves. \
          {} rounds in turns, after one to warm up.",
         fan.what, turns.rounds

@@ -56,8 +56,8 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
         "One function calls another on the same node; networked: on another one, two containerds in networks of their own \
          on this machine with a Redis between them. {LOCAL} and {EMBEDDED}: the payload is made in a region, sealed inside \
          the clock, and read by the callee, in an instance as new for each request (local). {NATIVE}: a native client and \
-         a hyper server in a container of runc in the machine’s network, one connection kept alive. {WASMEDGE}: the paper’s \
-         baseline, two guests under the wasmedge command, compiled ahead. {REDIS}: one message to a subscriber and one \
+         a hyper server in a container of runc in the machine’s network, one connection kept alive. {WASMEDGE}: an HTTP \
+         client and server of our own, two guests under the wasmedge command, compiled ahead; the paper’s baseline is of this kind. {REDIS}: one message to a subscriber and one \
          back. Sides of one node take turns, and so do the two between nodes; the first turn is dropped."
     );
     Ok(vec![

@@ -21,7 +21,7 @@ use crate::run::Run;
 use crate::sides::door::Function;
 use crate::sides::images::PROGRAM;
 use crate::sides::load::millis;
-use code::Form;
+use code::{Bodies, Form};
 use executor::Executor;
 use platform::{Kind, Platform};
 
@@ -53,19 +53,31 @@ pub fn platforms(
     actions: &[&'static str],
 ) -> Result<Vec<Platform>> {
     let bodies = |form: Form| code::bodies(&run.programs, form, actions);
-    let modules = bodies(Form::Module)?;
-    let executor = Executor::start_ours(&run.programs)?;
-    let mut platforms = vec![Platform::new(EXECUTOR, Kind::Executor(executor), modules.clone())];
-    for engine in run.engines() {
-        let function = container(engine, concurrency);
-        let name = function.side.clone();
-        platforms.push(Platform::new(&name, Kind::Container(function), modules.clone()));
-    }
+    let mut platforms = ours(run, concurrency, &bodies(Form::Module)?)?;
     let image = run.own_image(scene)?;
     let native = |side, verb| Kind::Container(Function::native(side, &image, &[PROGRAM, verb]));
     let (proxy, server) = (native(PROXY, "action-proxy"), native(SERVER, "action-server"));
     platforms.push(Platform::new(PROXY, proxy, bodies(Form::Program)?));
     platforms.push(Platform::new(SERVER, server, bodies(Form::None)?));
+    Ok(platforms)
+}
+
+/// Our sides with this code, for one activation at a time.
+///
+/// # Errors
+/// When an executor does not start.
+pub fn with_modules(run: &Run, bodies: &Bodies) -> Result<Vec<Platform>> {
+    ours(run, 1, bodies)
+}
+
+fn ours(run: &Run, concurrency: usize, bodies: &Bodies) -> Result<Vec<Platform>> {
+    let executor = Executor::start_ours(&run.programs)?;
+    let mut platforms = vec![Platform::new(EXECUTOR, Kind::Executor(executor), bodies.clone())];
+    for engine in run.engines() {
+        let function = container(engine, concurrency);
+        let name = function.side.clone();
+        platforms.push(Platform::new(&name, Kind::Container(function), bodies.clone()));
+    }
     Ok(platforms)
 }
 

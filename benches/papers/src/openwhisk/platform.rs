@@ -29,7 +29,7 @@ pub struct Platform {
 
 /// How a side has its actions.
 pub enum Kind {
-    /// All in one process, by ids. Each runs one activation at a time.
+    /// All in one process, by ids. An action of ours has workers as its activations need them.
     Executor(Executor),
     /// Each in a container of its own.
     Container(Function),
@@ -85,22 +85,6 @@ impl Platform {
         let action = self.create(scene, id, name)?;
         action.init()?;
         Ok(action)
-    }
-
-    /// Actions that this many clients ask at a time: one container runs as many activations as it is allowed to, and an
-    /// executor has an action for each client.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_for<'a>(
-        &'a self,
-        scene: &'a Scene,
-        id: &str,
-        name: &'static str,
-        clients: usize,
-    ) -> Result<Vec<Action<'a>>> {
-        let count = if matches!(self.kind, Kind::Executor(_)) { clients } else { 1 };
-        (0..count).map(|number| self.start(scene, &format!("{id}-{number}"), name)).collect()
     }
 }
 
@@ -162,10 +146,4 @@ impl Drop for Action<'_> {
             let _gone = destroyed.ask();
         }
     }
-}
-
-/// The request of client number `client` to one of the actions.
-#[must_use]
-pub fn activation(actions: &[Action<'_>], client: usize, parameters: &Value) -> Target {
-    actions[client % actions.len()].activation(parameters)
 }

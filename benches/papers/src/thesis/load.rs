@@ -8,7 +8,7 @@ use cwasi_bench::plan::Effort;
 use serde_json::{Value, json};
 
 use crate::exhibit::{Exhibit, Form};
-use crate::openwhisk::platform::{Action, activation};
+use crate::openwhisk::platform::Action;
 use crate::openwhisk::{ABOUT, hashing, platforms, waiting};
 use crate::run::{Group, Run};
 use crate::series::{MEANS, Series, with_means};
@@ -67,14 +67,13 @@ const NTH_PRIME: u64 = 5000;
 /// A side with its actions, by their names.
 struct Loaded<'a> {
     name: &'a str,
-    actions: Vec<(&'static str, Vec<Action<'a>>)>,
+    actions: Vec<(&'static str, Action<'a>)>,
 }
 
 impl Loaded<'_> {
-    fn target(&self, name: &str, client: usize, parameters: &Value) -> Result<Target> {
+    fn target(&self, name: &str, parameters: &Value) -> Result<Target> {
         let found = self.actions.iter().find(|(action, _)| *action == name);
-        let (_, actions) = found.context("a side has all actions")?;
-        Ok(activation(actions, client, parameters))
+        Ok(found.context("a side has all actions")?.1.activation(parameters))
     }
 }
 
@@ -82,12 +81,10 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let scene = stage(&run.programs, "papers-load")?;
     let names = ["hello", "hash", "prime", "net"];
     let platforms = platforms(run, &scene, WORKERS, &names)?;
-    let clients = levels(run.effort, false).last().copied().unwrap_or(1);
     let mut sides = Vec::new();
     for (side, platform) in platforms.iter().enumerate() {
         let start = |name: &'static str| -> Result<_> {
-            let id = format!("loaded-{side}-{name}");
-            Ok((name, platform.start_for(&scene, &id, name, clients)?))
+            Ok((name, platform.start(&scene, &format!("loaded-{side}-{name}"), name)?))
         };
         let actions = names.into_iter().map(start).collect::<Result<_>>()?;
         sides.push(Loaded { name: &platform.name, actions });
@@ -126,8 +123,7 @@ fn alone(
     let mut series = Vec::new();
     for level in levels(run.effort, false) {
         for side in sides {
-            let client = |client| Ok(vec![side.target(name, client, parameters)?]);
-            let clients = (0..level).map(client).collect::<Result<Vec<_>>>()?;
+            let clients = vec![vec![side.target(name, parameters)?]; level];
             let samples = closed(&clients, time(run.effort, false))?.concat();
             let samples = samples.into_iter().map(|(_, took)| took).collect();
             series.push(Series::new(side.name, level, "ms", samples));
@@ -162,8 +158,7 @@ fn mix(
 fn exhibit(run: &Run, id: &'static str, what: &str, series: &[Series], means: [f64; 2]) -> Exhibit {
     let conditions = format!(
         "N clients, each of which sends its next request when it has the response; {:?} for each number and side, in turns. Up to \
-         {WORKERS} activations run at a time in one container of each action, or one in each of N actions of an executor. “{MEANS}” \
-         has the mean of each N. {what} {ABOUT}",
+         {WORKERS} activations run at a time in one container of each action; an executor has workers as they need them. “{MEANS}” has the mean of each N. {what} {ABOUT}",
         time(run.effort, id.starts_with("thesis-mix"))
     );
     let [docker, wasm] = means;
@@ -186,13 +181,12 @@ fn mixed(run: &Run, side: &Loaded<'_>, share: usize, level: usize) -> Result<Vec
         turn.rotate_left(client * 7 % TURN);
         turn
     };
-    let targets = |client: usize| -> Result<Vec<Target>> {
-        let slow = side.target("net", client, &waits)?;
-        let busy = side.target("prime", client, &nth)?;
+    let (slow, busy) = (side.target("net", &waits)?, side.target("prime", &nth)?);
+    let targets = |client: usize| -> Vec<Target> {
         let target = |waits: bool| if waits { slow.clone() } else { busy.clone() };
-        Ok(turn(client).into_iter().map(target).collect())
+        turn(client).into_iter().map(target).collect()
     };
-    let clients = (0..level).map(targets).collect::<Result<Vec<_>>>()?;
+    let clients: Vec<Vec<Target>> = (0..level).map(targets).collect();
     let answers = closed(&clients, time(run.effort, true))?;
     let [mut slow, mut busy] = [Vec::new(), Vec::new()];
     for (client, answers) in answers.into_iter().enumerate() {

@@ -85,8 +85,7 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let conditions = format!(
         "{} requests of {CLIENTS} clients: 90 % for {HOT} functions, the others for one of {} at random, the same for all sides. Half \
          of the functions run hash with {}, half net with {}. At most {WARM} actions are kept: a request for another function starts \
-         its container and delivers its code, after which the action that was used longest ago is removed. An action of the \
-         executor runs one activation at a time, so the others of the same function wait. Cold starts: {}. {ABOUT}",
+         its container and delivers its code, after which the action that was used longest ago is removed. Cold starts: {}. {ABOUT}",
         requested.len(),
         FUNCTIONS - HOT,
         work[0].1,

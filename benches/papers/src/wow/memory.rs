@@ -8,7 +8,7 @@ use cwasi_bench::fixture::stage;
 use cwasi_bench::plan::Effort;
 
 use crate::exhibit::{Exhibit, Form};
-use crate::openwhisk::platform::{Kind, Platform};
+use crate::openwhisk::platform::Kind;
 use crate::openwhisk::{ABOUT, hashing, platforms};
 use crate::run::{Group, Run};
 use crate::series::Series;
@@ -41,10 +41,8 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let count = count(run.effort);
     let mut series = Vec::new();
     for (side, platform) in platforms(run, &scene, 1, &[ACTION])?.into_iter().enumerate() {
-        // Named as in the other tables: who has no workflow of ours stays as it is.
         let name = platform.name.clone();
         let platform = platform.of_one_workflow().unwrap_or(platform);
-        let platform = Platform { name, ..platform };
         let warm = |number| -> Result<_> {
             let action = platform.start(&scene, &format!("warm-{side}-{number}"), ACTION)?;
             action.activation(&hashing(1000)).ask()?;
@@ -64,7 +62,7 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
             }
         }
         for (case, value) in CASES.into_iter().zip(values) {
-            series.push(Series::new(&platform.name, case, "MiB", vec![value]));
+            series.push(Series::new(&name, case, "MiB", vec![value]));
         }
         drop(actions);
     }

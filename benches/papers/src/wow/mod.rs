@@ -4,6 +4,7 @@ mod azure;
 mod cold_starts;
 mod compiling;
 mod memory;
+mod node;
 mod throughput;
 
 use crate::run::Group;
@@ -15,6 +16,7 @@ pub const GROUPS: &[Group] = &[
     throughput::MIXED,
     throughput::IO,
     throughput::CPU,
+    node::GROUP,
     azure::GROUP,
     memory::GROUP,
 ];

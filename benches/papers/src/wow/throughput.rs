@@ -8,7 +8,6 @@ use cwasi_bench::plan::Effort;
 use serde_json::Value;
 
 use crate::exhibit::{Exhibit, Form};
-use crate::openwhisk::platform::activation;
 use crate::openwhisk::{ABOUT, hashing_for, platforms, waiting};
 use crate::run::{Group, Run};
 use crate::series::Series;
@@ -18,7 +17,7 @@ pub const MIXED: Group = Group {
     name: "WOW: mixed load",
     entries: &["wow-table-1"],
     run: |run| {
-        let exhibit = measure(run, "wow-table-1", 10, &[net(run), hash(run)?])?;
+        let exhibit = measure(run, "wow-table-1", (1, 10), &[net(run), hash(run)?])?;
         Ok(vec![exhibit.published(&[
             ("Docker, about", CASE, 20.0),
             ("wasmer, by its gain", CASE, 60.0),
@@ -32,7 +31,7 @@ pub const IO: Group = Group {
     name: "WOW: I/O-bound load",
     entries: &["wow-io"],
     run: |run| {
-        let exhibit = measure(run, "wow-io", 12, &[net(run)])?;
+        let exhibit = measure(run, "wow-io", FOUR_BY_THREE, &[net(run)])?;
         Ok(vec![exhibit.published(&[
             ("Docker, less than", CASE, 15.0),
             ("wasmer, wasmtime, wamr, about", CASE, 40.0),
@@ -43,9 +42,11 @@ pub const IO: Group = Group {
 pub const CPU: Group = Group {
     name: "WOW: CPU-bound load",
     entries: &["wow-cpu"],
-    run: |run| Ok(vec![measure(run, "wow-cpu", 12, &[hash(run)?])?]),
+    run: |run| Ok(vec![measure(run, "wow-cpu", FOUR_BY_THREE, &[hash(run)?])?]),
 };
 
+/// WOW's containers of an action, and activations that run at a time in each.
+const FOUR_BY_THREE: (usize, usize) = (4, 3);
 /// The only case.
 pub const CASE: &str = "requests";
 
@@ -71,26 +72,33 @@ pub const fn time(effort: Effort) -> Duration {
     }
 }
 
-fn measure(run: &Run, id: &'static str, clients: usize, work: &[Work]) -> Result<Exhibit> {
+fn measure(
+    run: &Run,
+    id: &'static str,
+    (containers, concurrency): (usize, usize),
+    work: &[Work],
+) -> Result<Exhibit> {
     let scene = stage(&run.programs, "papers-throughput")?;
     let names: Vec<&'static str> = work.iter().map(|(name, _)| *name).collect();
-    let platforms = platforms(run, &scene, clients, &names)?;
+    let platforms = platforms(run, &scene, concurrency, &names)?;
+    let clients = containers * concurrency;
     let mut sides = Vec::new();
     for (side, platform) in platforms.iter().enumerate() {
-        let start = |name: &&'static str| {
-            platform.start_for(&scene, &format!("{name}-{side}"), name, clients)
-        };
-        let actions = names.iter().map(start).collect::<Result<Vec<_>>>()?;
-        // As many clients begin with each kind of work.
-        let client = |client: usize| -> Vec<Target> {
-            let target = |(actions, (_, parameters)): (&Vec<_>, &Work)| {
-                activation(actions, client, parameters)
-            };
-            let mut targets: Vec<Target> = actions.iter().zip(work).map(target).collect();
-            targets.rotate_left(client % work.len());
-            targets
-        };
-        let requests: Vec<Vec<Target>> = (0..clients).map(client).collect();
+        let (mut actions, mut requests) = (Vec::new(), Vec::new());
+        for container in 0..containers {
+            let mut targets = Vec::new();
+            for (name, parameters) in work {
+                let action = platform.start(&scene, &format!("{name}-{side}-{container}"), name)?;
+                targets.push(action.activation(parameters));
+                actions.push(action);
+            }
+            // As many clients begin with each kind of work.
+            for client in 0..concurrency {
+                let mut targets = targets.clone();
+                targets.rotate_left(client % work.len());
+                requests.push(targets);
+            }
+        }
         sides.push((platform, actions, requests, Vec::new()));
     }
     let (rounds, time) = (run.effort.pick(10, 3), time(run.effort));
@@ -108,8 +116,8 @@ fn measure(run: &Run, id: &'static str, clients: usize, work: &[Work]) -> Result
     let series = series.collect();
     let work: Vec<String> = work.iter().map(|(name, with)| format!("{name} with {with}")).collect();
     let conditions = format!(
-        "{clients} clients, each of which asks in turn for {}. {clients} activations run at a time: in one container of each \
-         action, or in {clients} actions of an executor. {time:?} for each side, {rounds} times in turns, after one to warm up. \
+        "{clients} clients, each of which asks in turn for {}. Each action has {containers} containers, or ids of an executor, and up \
+         to {concurrency} of its activations run at a time in each. {time:?} for each side, {rounds} times in turns, after one to warm up. \
          {ABOUT} On this machine’s processors; the paper’s server had 8.",
         work.join(", ")
     );
