@@ -40,7 +40,7 @@ build: setup ## Build the runtime (PROFILE=release for speed) and the test bed; 
 guests: setup ## Build the test guests
 	@scripts/guests.sh
 
-demo: setup-video ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
+demo: setup-video ## A generated street scene through four functions, fanned out and in; VIDEO=path for a video of your own
 	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
 
 demo-two-nodes: setup-video ## The same on two nodes, edge and cloud, then on one: equal results
@@ -121,7 +121,7 @@ bench-engines: ## Cases with WasmEdge and with wasmtime in turns (CASE=part of a
 	@scripts/setup.sh --languages
 	@scripts/bench-engines.sh '$(CASE)' $(RUNS)
 
-papers: ## Every table and figure of the four papers, in less than 20 minutes (EXHIBIT=part of an id): target/papers
+papers: ## The tables and figures of the four papers, in about 20 minutes (EXHIBIT=part of an id, PEERS=folder): target/papers
 	@scripts/setup.sh --languages --static
 	@scripts/papers.sh quick $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 

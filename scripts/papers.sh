@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every table and figure of the four papers that CWASI follows, with our numbers (benches/papers).
+# The tables and figures of the four papers that CWASI follows, with our numbers (benches/papers).
 #
 #   papers.sh quick|full [--exhibit PART-OF-AN-ID]   release code: target/papers/index.html
 #   papers.sh smoke [--exhibit PART-OF-AN-ID]        each case once, with the programs of the tests: target/papers-smoke

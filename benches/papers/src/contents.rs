@@ -1,4 +1,4 @@
-//! Every table and figure of the papers that shows a measurement, and what a run has for it.
+//! The tables and figures of the papers that show a measurement, and what a run has for it.
 
 use crate::exhibit::Paper;
 

@@ -1,4 +1,4 @@
-//! `cwasi-papers`: every table and figure of the four papers that CWASI follows, measured here (`make papers`).
+//! `cwasi-papers`: the tables and figures of the four papers that CWASI follows, measured here (`make papers`).
 //!
 //! Each paper has a module with groups of measurements. A group makes [`exhibit`]s of [`series`]; the [`report`] shows
 //! all of them beside the papers' numbers, in the order of the [`contents`]. Functions run in containers of a private
@@ -29,7 +29,7 @@ use openwhisk::native::{Mode, serve};
 use run::Run;
 
 #[derive(Parser)]
-#[command(about = "Every table and figure of the four papers, with our numbers")]
+#[command(about = "The tables and figures of the four papers, with our numbers")]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
