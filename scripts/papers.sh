@@ -4,6 +4,8 @@
 #   papers.sh quick|full [--exhibit PART-OF-AN-ID]   release code: target/papers/index.html
 #   papers.sh smoke [--exhibit PART-OF-AN-ID]        each case once, with the programs of the tests: target/papers-smoke
 #
+# Programs of other projects in the folder PEERS, or on PATH, become sides (docs/papers.md).
+#
 # A table or figure that cannot be measured fails the run; a side that cannot be had is named in the report. The first
 # quick or full run builds `wasmtime serve`; a smoke test uses it if it is there. Everything runs on private containerds
 # below .cwasi/, which end with the script.

@@ -270,9 +270,8 @@ pub const CONTENTS: [Entry; 41] = {
 /// What the papers, or their readers, would run beside ours and what this report does not have.
 pub const ABSENT_SIDES: [(&str, &str); 6] = [
     (
-        "OpenFaaS’ of-watchdog, gateway and faasd",
-        "the Go module proxy that the project’s machines reach does not serve their modules (403), and neither does \
-         another registry; the native server stands alone in its container, without them, which favours it",
+        "OpenFaaS’ gateway and faasd",
+        "this report starts neither; the native server stands alone in its container, or behind of-watchdog, which favours it",
     ),
     ("Docker", "containerd and runc run native containers, without dockerd in front"),
     (

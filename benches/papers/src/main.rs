@@ -10,6 +10,7 @@ mod cwasi;
 mod exhibit;
 mod openwhisk;
 mod operator;
+mod peers;
 mod report;
 mod run;
 mod series;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
-use cwasi_bench::peers::{Peer, run_client, run_server};
+use cwasi_bench::peers::{Peer, run_client, run_handler, run_server};
 use cwasi_bench::plan::Effort;
 
 use openwhisk::native::{Mode, serve};
@@ -49,6 +50,9 @@ enum Verb {
     /// A server of a baseline.
     #[command(hide = true)]
     PeerServer(Peer),
+    /// The function of a server that starts a process for each request.
+    #[command(hide = true)]
+    Handler,
     /// A server of one native action of OpenWhisk, at the port in PORT.
     #[command(hide = true)]
     ActionServer,
@@ -74,6 +78,7 @@ fn main() -> Result<ExitCode> {
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
+        Verb::Handler => run_handler().map(|()| ExitCode::SUCCESS),
         Verb::ActionServer => serve(Mode::Server).map(|()| ExitCode::SUCCESS),
         Verb::ActionProxy => serve(Mode::Proxy).map(|()| ExitCode::SUCCESS),
     }

@@ -17,6 +17,7 @@ use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::{GUESTS, Scene};
 use serde_json::{Value, json};
 
+use crate::peers;
 use crate::run::Run;
 use crate::sides::door::Function;
 use crate::sides::images::PROGRAM;
@@ -27,6 +28,8 @@ use platform::{Kind, Platform};
 
 /// Our process without containers, with the API of WOW's executor.
 pub const EXECUTOR: &str = "CWASI executor";
+/// WOW's own.
+pub const WOW: &str = "WOW executor";
 /// A container that starts the action's program for each activation, as OpenWhisk's own for native actions does.
 pub const PROXY: &str = "native proxy in runc";
 /// A container whose server is the action.
@@ -36,7 +39,8 @@ pub const ABOUT: &str = "Code comes by `/init` and work by `/run` of OpenWhisk�
     executor: `cwasi openwhisk`, which has the API of WOW’s executor and no containers. CWASI with an engine: containers with \
     `cwasi.protocol=openwhisk`. Native proxy: a server in a container of runc that starts the action’s program for each activation, \
     as OpenWhisk’s dockerskeleton does, but written with hyper in place of Python. Native server: the action is part of the server, \
-    and its `/init` does nothing, which no platform offers: a bound. Clients make a connection for each request.";
+    and its `/init` does nothing, which no platform offers: a bound. WOW executor, if this machine has it: WOW’s own, with its own actions that were compiled for \
+    it. Clients make a connection for each request.";
 /// Rounds of hashing whose time says how many take a certain time.
 const PROBED: u64 = 20_000;
 /// What is hashed.
@@ -54,6 +58,7 @@ pub fn platforms(
 ) -> Result<Vec<Platform>> {
     let bodies = |form: Form| code::bodies(&run.programs, form, actions);
     let mut platforms = ours(run, concurrency, &bodies(Form::Module)?)?;
+    platforms.extend(wow(actions)?);
     let image = run.own_image(scene)?;
     let native = |side, verb| Kind::Container(Function::native(side, &image, &[PROGRAM, verb]));
     let (proxy, server) = (native(PROXY, "action-proxy"), native(SERVER, "action-server"));
@@ -68,6 +73,18 @@ pub fn platforms(
 /// When an executor does not start.
 pub fn with_modules(run: &Run, bodies: &Bodies) -> Result<Vec<Platform>> {
     ours(run, 1, bodies)
+}
+
+/// WOW's own executor, if this machine has it with the code of these actions.
+fn wow(actions: &[&'static str]) -> Result<Option<Platform>> {
+    let Some(program) = peers::find(peers::WOW_EXECUTOR) else { return Ok(None) };
+    let body = |action: &&'static str| {
+        let code = peers::beside(&program, &format!("wow-{action}.zip"))?;
+        Some((*action, messages::init(action, &code)))
+    };
+    let Some(bodies) = actions.iter().map(body).collect() else { return Ok(None) };
+    let executor = Executor::start_wow(&program)?;
+    Ok(Some(Platform::new(WOW, Kind::Executor(executor), bodies)))
 }
 
 fn ours(run: &Run, concurrency: usize, bodies: &Bodies) -> Result<Vec<Platform>> {

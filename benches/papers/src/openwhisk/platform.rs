@@ -140,10 +140,11 @@ impl Action<'_> {
 impl Drop for Action<'_> {
     fn drop(&mut self) {
         if self.door.is_none() {
+            // WOW's executor reads the id in the body.
+            let id = self.path.trim_start_matches('/').into();
+            let destroy = Target::whisk(self.address, format!("{}/destroy", self.path), id);
             // An action whose `/init` has failed is none.
-            let destroyed =
-                Target::whisk(self.address, format!("{}/destroy", self.path), "".into());
-            let _gone = destroyed.ask();
+            let _gone = destroy.ask();
         }
     }
 }

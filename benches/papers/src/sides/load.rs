@@ -69,18 +69,38 @@ impl Target {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads an answer to its end: that of its length, if it has one, as not every server closes the connection.
 ///
 /// # Errors
 /// Unless its status is 200, and when it is an error of OpenWhisk's protocol.
 pub fn answer(stream: &mut TcpStream) -> Result<()> {
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).context("an answer")?;
+    /// Bytes of one read.
+    const PIECE: usize = 64 << 10;
+    let (mut response, mut piece) = (Vec::new(), vec![0; PIECE]);
+    while !is_complete(&response) {
+        let read = stream.read(&mut piece).context("an answer")?;
+        if read == 0 {
+            break;
+        }
+        response.extend_from_slice(&piece[..read]);
+    }
     let is_error = response.windows(WHISK_ERROR.len()).any(|part| part == WHISK_ERROR);
     let is_good = response.starts_with(b"HTTP/1.1 200 ") && !is_error;
     let shown = response.get(..300.min(response.len())).unwrap_or_default();
     ensure!(is_good, "the answer is {}", String::from_utf8_lossy(shown));
     Ok(())
+}
+
+/// True when a response of known length is there.
+fn is_complete(response: &[u8]) -> bool {
+    const END: &[u8] = b"\r\n\r\n";
+    let Some(at) = response.windows(END.len()).position(|part| part == END) else { return false };
+    let (head, body) = (String::from_utf8_lossy(&response[..at]), response.len() - at - END.len());
+    let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+        let value = name.eq_ignore_ascii_case("content-length").then_some(value)?;
+        value.trim().parse::<usize>().ok()
+    });
+    length.is_some_and(|length| body >= length)
 }
 
 #[must_use]
@@ -194,6 +214,16 @@ mod tests {
         assert!(closed(&both, Duration::from_millis(50)).is_err());
         let samples = closed(&both[..1], Duration::ZERO).unwrap();
         assert_eq!((samples.len(), samples[0].len(), samples[0][0].0), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_response_ends_with_its_length_or_its_connection() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        assert!(!is_complete(head.as_bytes()));
+        assert!(!is_complete(format!("{head}a").as_bytes()));
+        assert!(is_complete(format!("{head}ab").as_bytes()));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\n\r\nab"));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"));
     }
 
     #[test]
