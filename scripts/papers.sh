@@ -3,6 +3,7 @@
 #
 #   papers.sh quick|full [--exhibit PART-OF-AN-ID]   release code: target/papers/index.html
 #   papers.sh smoke [--exhibit PART-OF-AN-ID]        each case once, with the programs of the tests: target/papers-smoke
+#   papers.sh record                                 copies the results of target/papers to benches/papers/record
 #
 # Programs of other projects in the folder PEERS, or on PATH, become sides (docs/papers.md).
 #
@@ -14,7 +15,16 @@ source "$(dirname "$0")/lib.sh"
 source "$CHECKOUT/scripts/unpacked.sh"
 source "$CHECKOUT/scripts/wasmtime.sh"
 cd "$CHECKOUT"
-effort=${1:?usage: papers.sh full|quick|smoke [--exhibit PART-OF-AN-ID]}
+effort=${1:?usage: papers.sh full|quick|smoke [--exhibit PART-OF-AN-ID], or papers.sh record}
+
+if [ "$effort" = record ]; then
+    out=$TARGET_DIR/papers record=$CHECKOUT/benches/papers/record
+    [ -e "$out/exhibits.md" ] || die "$out has no results: run make papers"
+    cp "$out"/{claims,exhibits,conditions}.md "$record"
+    # Without the file's name and time: the same samples give the same bytes.
+    gzip --best --no-name <"$out/samples.csv" >"$record/samples.csv.gz"
+    exit
+fi
 
 unpack_for_papers
 if [ "$effort" = smoke ]; then

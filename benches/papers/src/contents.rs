@@ -303,4 +303,20 @@ mod tests {
             assert!(entry.id.starts_with(paper.as_str().unwrap()), "{}", entry.id);
         }
     }
+
+    #[test]
+    fn the_page_lists_every_entry() {
+        let page = include_str!("../../../docs/papers.md");
+        for entry in CONTENTS {
+            let paper = serde_json::to_value(entry.paper).unwrap();
+            let begins =
+                format!("| {}: {} | {} | ", paper.as_str().unwrap(), entry.name, entry.about);
+            let mut command = String::new();
+            if entry.is_measured() {
+                command = format!("`EXHIBIT={}` |", entry.id);
+            }
+            let is_row = |line: &str| line.starts_with(&begins) && line.ends_with(&command);
+            assert!(page.lines().any(is_row), "{begins}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What a run leaves: `index.html` with tables and plots, `report.json`, `samples.csv`, a plot for each figure, and the
 //! tables in the terminal.
 
+mod overview;
 mod page;
 mod plot;
 mod table;
@@ -82,8 +83,22 @@ impl Report {
         }
         fs::write(folder.join("report.json"), serde_json::to_vec_pretty(self)?)?;
         fs::write(folder.join("samples.csv"), self.samples()?)?;
+        fs::write(folder.join("exhibits.md"), overview::table(self)?)?;
+        fs::write(folder.join("conditions.md"), self.conditions()?)?;
         fs::write(folder.join("index.html"), page::page(self)?)?;
         Ok(())
+    }
+
+    /// The machine, the programs, and how each table or figure was measured.
+    fn conditions(&self) -> Result<String> {
+        let mut text = format!("{} run. {}\n", self.effort, self.machine.sentence());
+        for (name, version) in &self.versions {
+            writeln!(text, "\n- {name}: {version}")?;
+        }
+        for exhibit in &self.exhibits {
+            writeln!(text, "\n## {}\n\n{}", exhibit.id, exhibit.conditions)?;
+        }
+        Ok(text)
     }
 
     /// One line for each sample.
