@@ -121,7 +121,7 @@ bench-engines: ## Cases with WasmEdge and with wasmtime in turns (CASE=part of a
 	@scripts/setup.sh --languages
 	@scripts/bench-engines.sh '$(CASE)' $(RUNS)
 
-papers: ## The tables and figures of the four papers, in about 20 minutes (EXHIBIT=part of an id, PEERS=folder): target/papers
+papers: ## The tables and figures of the four papers, in about half an hour (EXHIBIT=part of an id, PEERS=folder): target/papers
 	@scripts/setup.sh --languages --static
 	@scripts/papers.sh quick $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 

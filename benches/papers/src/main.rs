@@ -40,7 +40,7 @@ struct Arguments {
 enum Verb {
     /// As much as the papers: hours.
     Full(Selection),
-    /// Less of everything, in less than 20 minutes.
+    /// Less of everything, in about half an hour.
     Quick(Selection),
     /// Each case once: shows that it works, says nothing about time.
     Smoke(Selection),

@@ -47,7 +47,7 @@ fn row(report: &Report, entry: &Entry) -> Result<Option<String>> {
     let theirs = exhibit.published.iter().filter(|number| number.case == case);
     let theirs: Vec<_> =
         theirs.map(|number| format!("{} {}", number.side, digits(number.value))).collect();
-    let theirs = if theirs.is_empty() { NONE.to_owned() } else { theirs.join(", ") };
+    let theirs = if theirs.is_empty() { NONE.to_owned() } else { theirs.join("; ") };
     let (ours, counts) = medians(exhibit, case);
     let p = significance(exhibit, case).unwrap_or_else(|| NONE.to_owned());
     let unit = exhibit.unit();
@@ -84,7 +84,7 @@ fn medians(exhibit: &Exhibit, case: &str) -> (String, String) {
     }
     let (least, most) = (counts.iter().min().unwrap_or(&0), counts.iter().max().unwrap_or(&0));
     let counts = if least == most { least.to_string() } else { format!("{least} to {most}") };
-    (medians.join(", "), counts)
+    (medians.join("; "), counts)
 }
 
 /// p of the Mann-Whitney U test of our first side and of the first one that is not ours.
@@ -119,7 +119,7 @@ mod tests {
         report.exhibits.push(exhibit.published(&[("Docker", "1", 869.0)]));
         let table = table(&report).unwrap();
         let expected = "| wow: Figure 4b | 1 to 15 cold starts at a time | 1 | Docker 869 | \
-                        CWASI executor 2.00, native proxy in runc 8.00 ms | 3 | 0.08 | `EXHIBIT=wow-figure-4` |";
+                        CWASI executor 2.00; native proxy in runc 8.00 ms | 3 | 0.08 | `EXHIBIT=wow-figure-4` |";
         assert!(table.contains(expected), "{table}");
         assert!(table.contains("not measured: There is no Raspberry Pi here."), "{table}");
         assert!(!table.contains("EXHIBIT=wow-figure-5"));

@@ -43,7 +43,7 @@ struct Limits {
 const fn limits(effort: Effort) -> Limits {
     let (invocations, step, seconds) = match effort {
         Effort::Full => (10_000, 50, 2400),
-        Effort::Quick => (4000, 20, 75),
+        Effort::Quick => (4000, 20, 45),
         Effort::Smoke => (2, 1, 60),
     };
     Limits { invocations, step, time: Duration::from_secs(seconds) }
