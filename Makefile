@@ -40,7 +40,7 @@ build: setup ## Build the runtime (PROFILE=release for speed) and the test bed; 
 guests: setup ## Build the test guests
 	@scripts/guests.sh
 
-demo: setup-video ## Real video through four functions, fanned out and in; VIDEO=path for one of your own
+demo: setup-video ## A generated street scene through four functions, fanned out and in; VIDEO=path for a video of your own
 	@scripts/demo.sh $(if $(VIDEO),'$(VIDEO)')
 
 demo-two-nodes: setup-video ## The same on two nodes, edge and cloud, then on one: equal results
@@ -121,12 +121,12 @@ bench-engines: ## Cases with WasmEdge and with wasmtime in turns (CASE=part of a
 	@scripts/setup.sh --languages
 	@scripts/bench-engines.sh '$(CASE)' $(RUNS)
 
-papers: ## Every table and figure of the four papers, in less than 20 minutes (EXHIBIT=part of an id): target/papers
-	@scripts/setup.sh --tests --static
+papers: ## The tables and figures of the four papers, in about half an hour (EXHIBIT=part of an id, PEERS=folder): target/papers
+	@scripts/setup.sh --languages --static
 	@scripts/papers.sh quick $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 
 papers-full: ## The same with the papers' times and repeats: hours
-	@scripts/setup.sh --tests --static
+	@scripts/setup.sh --languages --static
 	@scripts/papers.sh full $(if $(EXHIBIT),--exhibit '$(EXHIBIT)')
 
 book: ## The documentation as a book: target/book/index.html

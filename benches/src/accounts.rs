@@ -33,13 +33,22 @@ pub fn family(pid: i32) -> Vec<i32> {
 pub struct CpuTimes(BTreeMap<i32, u64>);
 
 impl CpuTimes {
-    /// Of these processes, now.
+    /// Of these processes, now; one that has ended since it was listed has none.
     ///
     /// # Errors
-    /// When one of them is gone.
+    /// When the kernel has no such files.
     pub fn of(pids: &[i32]) -> Result<Self> {
-        let times = pids.iter().map(|pid| Ok((*pid, process_cpu(*pid)?)));
-        Ok(Self(times.collect::<Result<_>>()?))
+        let mut times = BTreeMap::new();
+        for pid in pids {
+            match process_cpu(*pid) {
+                Ok(time) => {
+                    times.insert(*pid, time);
+                }
+                Err(_gone) if !Path::new(&format!("/proc/{pid}")).exists() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self(times))
     }
 
     /// Nanoseconds that the same processes used since.
@@ -136,6 +145,16 @@ mod tests {
 
     fn own() -> i32 {
         i32::try_from(std::process::id()).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_has_ended_used_no_time() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = i32::try_from(child.id()).unwrap();
+        child.wait().unwrap();
+        let times = CpuTimes::of(&[own(), gone]).unwrap();
+        assert_eq!(times.0.keys().copied().collect::<Vec<_>>(), [own()]);
+        times.used().unwrap();
     }
 
     #[test]

@@ -5,14 +5,16 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use cwasi_bench::report::terminal::digits;
 
+use crate::exhibit::Exhibit;
+use crate::openwhisk::{EXECUTOR, PROXY};
 use crate::report::Report;
-use crate::series::number;
+use crate::series::{Summary, number};
 
 /// A claim: how much `other` is, by `ours`.
 pub struct Claim {
     pub claim: &'static str,
-    /// The paper's ratio.
-    pub theirs: f64,
+    /// The paper's ratio, or how many of its cases.
+    pub theirs: &'static str,
     /// The entry that has the medians of both sides.
     pub exhibit: &'static str,
     pub case: Case,
@@ -28,17 +30,20 @@ pub enum Case {
     Least,
     /// The one with the largest number.
     Most,
+    /// In how many of all cases the mean of `ours` is lower.
+    Faster,
+    /// In how many of all cases the coefficient of variation of `ours` is lower.
+    Steadier,
 }
 
 const LOCAL_CALL: &str = "CWASI local: call";
 const LOCAL: &str = "CWASI local, at a time";
-const CWASI: &str = "CWASI wasmtime";
-const TOGETHER: &str = "CWASI wasmtime, one workflow";
+/// Of the operator paper.
 const NATIVE: &str = "native in runc";
 
 const fn claim(
     claim: &'static str,
-    theirs: f64,
+    theirs: &'static str,
     (exhibit, case): (&'static str, Case),
     other: &'static str,
     ours: &'static str,
@@ -46,189 +51,242 @@ const fn claim(
     Claim { claim, theirs, exhibit, case, other, ours }
 }
 
+/// A claim of the thesis about a mixed load, by the requests that compute.
+const fn mix(text: &'static str, theirs: &'static str, exhibit: &'static str) -> Claim {
+    let case = (exhibit, Case::Named("means of all"));
+    claim(text, theirs, case, "native proxy in runc: prime", "CWASI executor: prime")
+}
+
 /// In the papers' order. A ratio above 1: ours is faster, or uses less; but for throughput, where `other` is ours.
-pub const CLAIMS: [Claim; 26] = {
-    use Case::{Least, Most, Named};
+pub const CLAIMS: [Claim; 37] = {
+    use Case::{Faster, Least, Most, Named, Steadier};
     let sequence = "cwasi-figure-7a";
     [
         claim(
             "CWASI: a call of 2 MB, WasmEdge’s HTTP by CWASI",
-            9.4,
+            "9.4",
             (sequence, Least),
             "WasmEdge HTTP: call",
             LOCAL_CALL,
         ),
         claim(
             "the same, native HTTP (OpenFaaS) by CWASI",
-            4.9,
+            "4.9",
             (sequence, Least),
             "hyper in runc: call",
             LOCAL_CALL,
         ),
         claim(
             "CWASI: the largest payload, WasmEdge’s HTTP by CWASI",
-            30.9,
+            "30.9",
             (sequence, Most),
             "WasmEdge HTTP: call",
             LOCAL_CALL,
         ),
         claim(
             "the same, native HTTP (OpenFaaS) by CWASI",
-            2.6,
+            "2.6",
             (sequence, Most),
             "hyper in runc: call",
             LOCAL_CALL,
         ),
         claim(
             "CWASI: throughput of the narrowest fan-out by native HTTP’s (OpenFaaS)",
-            3.4,
+            "3.4",
             ("cwasi-figure-8b", Least),
             LOCAL,
             "hyper in runc, at a time",
         ),
         claim(
             "the same, by WasmEdge’s HTTP, in turn",
-            46.5,
+            "46.5",
             ("cwasi-figure-8b", Least),
             "CWASI local, in turn",
             "WasmEdge HTTP, in turn",
         ),
         claim(
             "CWASI: throughput of the narrowest fan-in by native HTTP’s (OpenFaaS)",
-            2.3,
+            "2.3",
             ("cwasi-figure-9b", Least),
             LOCAL,
             "hyper in runc, at a time",
         ),
         claim(
             "the same, by WasmEdge’s HTTP, in turn",
-            34.5,
+            "34.5",
             ("cwasi-figure-9b", Least),
             "CWASI local, in turn",
             "WasmEdge HTTP, in turn",
         ),
         claim(
+            "CWASI: memory of a sequence of the largest payload, WasmEdge’s HTTP by CWASI (30 % less)",
+            "1.43",
+            ("cwasi-figure-7c-ram", Most),
+            "WasmEdge HTTP",
+            "CWASI local",
+        ),
+        claim(
+            "the same, native HTTP (OpenFaaS) by CWASI (15 % less)",
+            "1.18",
+            ("cwasi-figure-7c-ram", Most),
+            "hyper in runc",
+            "CWASI local",
+        ),
+        claim(
+            "CWASI: latency of the widest fan-out by WasmEdge’s HTTP, in turn (95 % less)",
+            "20",
+            ("cwasi-figure-8a", Most),
+            "WasmEdge HTTP, in turn",
+            "CWASI local, in turn",
+        ),
+        claim(
+            "CWASI: throughput of the widest fan-in by WasmEdge’s HTTP, in turn (30 times)",
+            "30",
+            ("cwasi-figure-9b", Most),
+            "CWASI local, in turn",
+            "WasmEdge HTTP, in turn",
+        ),
+        claim(
             "WOW: most cold starts at a time, native (Docker) by Wasm",
-            16.7,
+            "16.7",
             ("wow-figure-4", Most),
-            NATIVE,
-            TOGETHER,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "WOW: throughput of a mixed load, Wasm by native",
-            2.2,
+            "2.2",
             ("wow-table-1", Named("requests")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "WOW: throughput of an I/O-bound load, Wasm by native",
-            2.7,
+            "2.7",
             ("wow-io", Named("requests")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "WOW: throughput of a CPU-bound load, Wasm by native",
-            0.57,
+            "0.57",
             ("wow-cpu", Named("requests")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
+        ),
+        claim(
+            "WOW: throughput of a sieve, AssemblyScript by node.js",
+            "3.0",
+            ("wow-node", Least),
+            EXECUTOR,
+            "node.js in runc",
         ),
         claim(
             "WOW: memory of a warm function, native by Wasm",
-            3.5,
+            "3.5",
             ("wow-table-2", Named("PSS of all processes")),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "thesis: cold starts, Docker by Wasm",
-            135.31,
+            "135.31",
             ("thesis-cold-starts", Named("means of all")),
-            NATIVE,
-            TOGETHER,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "thesis: no load, Docker by Wasm",
-            1.14,
+            "1.14",
             ("thesis-no-load", Named("means of all")),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "thesis: hashing, Docker by Wasm",
-            8.49,
+            "8.49",
             ("thesis-hashing", Named("means of all")),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
-        claim(
-            "thesis: mixed load 10/90, Docker by Wasm",
-            2.30,
-            ("thesis-mix-10", Named("means of all")),
-            "native in runc: hash",
-            "CWASI wasmtime: hash",
-        ),
-        claim(
-            "thesis: mixed load 90/10, Docker by Wasm",
-            2.15,
-            ("thesis-mix-90", Named("means of all")),
-            "native in runc: hash",
-            "CWASI wasmtime: hash",
-        ),
+        mix("thesis: mixed load 10/90, Docker by Wasm", "2.30", "thesis-mix-10"),
+        mix("thesis: mixed load 25/75, Docker by Wasm", "2.27", "thesis-mix-25"),
+        mix("thesis: mixed load 50/50, Docker by Wasm", "2.38", "thesis-mix-50"),
+        mix("thesis: mixed load 75/25, Docker by Wasm", "2.13", "thesis-mix-75"),
+        mix("thesis: mixed load 90/10, Docker by Wasm", "2.15", "thesis-mix-90"),
         claim(
             "thesis: capacity, Wasm by Docker",
-            10.84,
+            "10.84",
             ("thesis-capacity", Named("at a time")),
-            CWASI,
-            NATIVE,
+            EXECUTOR,
+            PROXY,
         ),
         claim(
             "thesis: memory at capacity, Docker by Wasm",
-            4.8,
+            "4.8",
             ("thesis-capacity-ram", Most),
-            NATIVE,
-            CWASI,
+            PROXY,
+            EXECUTOR,
         ),
         claim(
             "operator paper: serial aes, native by Wasm",
-            0.86,
+            "0.86",
             ("operator-serial", Named("aes")),
             NATIVE,
             "CWASI",
         ),
         claim(
             "operator paper: serial n-body, native by Wasm",
-            0.98,
+            "0.98",
             ("operator-serial", Named("n-body")),
             NATIVE,
             "CWASI",
         ),
         claim(
+            "operator paper: functions whose serial mean is lower than the native one’s",
+            "3 of 9",
+            ("operator-serial", Faster),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
+            "operator paper: functions whose serial CoV is lower",
+            "9 of 9",
+            ("operator-serial", Steadier),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
             "operator paper: instantiation of n-body, native by Wasm",
-            2.0,
+            "2.0",
             ("operator-starts", Named("n-body")),
             NATIVE,
             "CWASI",
         ),
         claim(
             "operator paper: concurrent aes, native by Wasm",
-            0.85,
+            "0.85",
             ("operator-concurrent", Named("aes")),
             NATIVE,
             "CWASI",
         ),
         claim(
+            "operator paper: functions whose concurrent mean is lower",
+            "4 of 9",
+            ("operator-concurrent", Faster),
+            NATIVE,
+            "CWASI",
+        ),
+        claim(
             "operator paper: image of aes, native by Wasm",
-            66.52,
+            "66.52",
             ("operator-images", Named("aes")),
             NATIVE,
             "CWASI",
         ),
         claim(
             "operator paper: image of n-body, native by Wasm",
-            90.69,
+            "90.69",
             ("operator-images", Named("n-body")),
             NATIVE,
             "CWASI",
@@ -236,9 +294,45 @@ pub const CLAIMS: [Claim; 26] = {
     ]
 };
 
+/// What a run says of a claim.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ratio {
+    Exact(f64),
+    AtLeast(f64),
+    AtMost(f64),
+    /// Both sides reached the end of the run.
+    Open,
+    /// Cases of which it is true, and all.
+    Cases(usize, usize),
+}
+
+impl Ratio {
+    fn of(other: (f64, bool), ours: (f64, bool)) -> Self {
+        let ratio = other.0 / ours.0;
+        match (other.1, ours.1) {
+            (false, false) => Self::Exact(ratio),
+            (true, false) => Self::AtLeast(ratio),
+            (false, true) => Self::AtMost(ratio),
+            (true, true) => Self::Open,
+        }
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(ratio) => formatter.write_str(&digits(*ratio)),
+            Self::AtLeast(ratio) => write!(formatter, "≥ {}", digits(*ratio)),
+            Self::AtMost(ratio) => write!(formatter, "≤ {}", digits(*ratio)),
+            Self::Open => formatter.write_str("neither side failed"),
+            Self::Cases(some, all) => write!(formatter, "{some} of {all}"),
+        }
+    }
+}
+
 impl Claim {
     /// Our ratio of medians; `None` without the exhibit, an error without one of the sides.
-    fn measured(&self, report: &Report) -> Result<Option<f64>, String> {
+    fn measured(&self, report: &Report) -> Result<Option<Ratio>, String> {
         let Some(exhibit) = report.exhibit(self.exhibit) else { return Ok(None) };
         let of = |case: &&str| {
             exhibit.of(self.other, case).is_some() && exhibit.of(self.ours, case).is_some()
@@ -254,12 +348,28 @@ impl Claim {
             Case::Named(case) => Some(case),
             Case::Least => numbers.first().map(|(_, case)| *case),
             Case::Most => numbers.last().map(|(_, case)| *case),
+            Case::Faster => return Ok(self.cases(exhibit, |summary| summary.mean)),
+            Case::Steadier => return Ok(self.cases(exhibit, Summary::variation)),
         };
-        let median = |side: &str| exhibit.of(side, case?)?.summary().map(|summary| summary.p50);
+        let median = |side: &str| {
+            let median = exhibit.of(side, case?)?.summary()?.p50;
+            Some((median, exhibit.is_bound(side)))
+        };
         let missing = || format!("{}: no {} or {}", self.exhibit, self.other, self.ours);
         let other = median(self.other).ok_or_else(missing)?;
         let ours = median(self.ours).ok_or_else(missing)?;
-        Ok(Some(other / ours))
+        Ok(Some(Ratio::of(other, ours)))
+    }
+
+    /// In how many cases that both sides have the number of `ours` is lower.
+    fn cases(&self, exhibit: &Exhibit, number: impl Fn(&Summary) -> f64) -> Option<Ratio> {
+        let of = |side: &str, case: &str| {
+            exhibit.of(side, case)?.summary().map(|summary| number(&summary))
+        };
+        let both = |case: &&str| Some((of(self.other, case)?, of(self.ours, case)?));
+        let both: Vec<(f64, f64)> = exhibit.cases().iter().filter_map(both).collect();
+        let lower = both.iter().filter(|(other, ours)| ours < other).count();
+        Some(Ratio::Cases(lower, both.len()))
     }
 }
 
@@ -277,8 +387,11 @@ pub fn table(report: &Report) -> Result<String> {
     let mut text = "| claim | theirs | here | `make papers` |\n|---|---|---|---|\n".to_owned();
     for claim in &CLAIMS {
         let Ok(Some(ours)) = claim.measured(report) else { continue };
-        let (theirs, ours) = (digits(claim.theirs), digits(ours));
-        writeln!(text, "| {} | {theirs} | {ours} | `EXHIBIT={}` |", claim.claim, claim.exhibit)?;
+        writeln!(
+            text,
+            "| {} | {} | {ours} | `EXHIBIT={}` |",
+            claim.claim, claim.theirs, claim.exhibit
+        )?;
     }
     Ok(text)
 }
@@ -287,7 +400,7 @@ pub fn table(report: &Report) -> Result<String> {
 mod tests {
     use super::*;
     use crate::contents::CONTENTS;
-    use crate::exhibit::{Exhibit, Form};
+    use crate::exhibit::Form;
     use crate::series::Series;
     use cwasi_bench::machine::Machine;
 
@@ -305,15 +418,62 @@ mod tests {
         assert!(problems(&report).is_empty());
         let of = |side: &str, case: &str, sample: f64| Series::new(side, case, "ms", vec![sample]);
         let series = vec![
-            of(TOGETHER, "15", 4.0),
-            of(TOGETHER, "2", 5.0),
-            of(NATIVE, "2", 5.0),
-            of(NATIVE, "15", 6.0),
-            of(NATIVE, "20", 9.0),
+            of(EXECUTOR, "15", 4.0),
+            of(EXECUTOR, "2", 5.0),
+            of(PROXY, "2", 5.0),
+            of(PROXY, "15", 6.0),
+            of(PROXY, "20", 9.0),
         ];
         report.exhibits.push(Exhibit::new("wow-figure-4", Form::Lines, "", series));
         assert!(table(&report).unwrap().contains("| 16.7 | 1.50 | `EXHIBIT=wow-figure-4` |"));
         report.exhibits[0].series.truncate(2);
         assert_eq!(problems(&report).len(), 1);
+    }
+
+    #[test]
+    fn a_bound_is_no_ratio() {
+        let mut report = Report::new(Machine::read(), "smoke", Vec::new());
+        let of = |side: &str, count: f64| Series::new(side, "at a time", "", vec![count]);
+        let series = vec![of(EXECUTOR, 800.0), of(PROXY, 100.0)];
+        let exhibit = Exhibit::new("thesis-capacity", Form::Table, "", series);
+        let both = [EXECUTOR.to_owned(), PROXY.to_owned()];
+        for (bounded, text) in [
+            (&both[..0], "| 8.00 |"),
+            (&both[..1], "| ≥ 8.00 |"),
+            (&both[1..], "| ≤ 8.00 |"),
+            (&both[..], "| neither side failed |"),
+        ] {
+            report.exhibits = vec![exhibit.clone().bounded(bounded)];
+            assert!(table(&report).unwrap().contains(text), "{text}");
+        }
+    }
+
+    /// Rows of the page's claims with a number of ours.
+    fn numbers(page: &str) -> Vec<&str> {
+        let (_, claims) = page.split_once("\n## Claims\n").unwrap();
+        let rows = claims.lines().filter(|line| line.contains("| `EXHIBIT="));
+        rows.filter(|row| row.split(" | ").nth(2).is_some_and(|ours| ours != "–")).collect()
+    }
+
+    #[test]
+    fn the_page_quotes_the_record() {
+        let page = include_str!("../../../docs/papers.md");
+        let record = include_str!("../record/claims.md");
+        let quoted = numbers(page);
+        assert!(!quoted.is_empty());
+        for row in quoted {
+            assert!(record.lines().any(|line| line == row), "no row of record/claims.md: {row}");
+        }
+    }
+
+    #[test]
+    fn the_page_has_every_claim_with_the_papers_number() {
+        let page = include_str!("../../../docs/papers.md");
+        for claim in &CLAIMS {
+            let begins = format!("| {} | {} | ", claim.claim, claim.theirs);
+            let ends = format!(" | `EXHIBIT={}` |", claim.exhibit);
+            let is_row = |line: &str| line.starts_with(&begins) && line.ends_with(&ends);
+            assert!(page.lines().any(is_row), "{begins}{ends}");
+        }
     }
 }

@@ -71,6 +71,8 @@ pub struct Exhibit {
     pub series: Vec<Series>,
     /// The side that the Mann-Whitney U test compares with the others, where the paper has the test.
     pub tested: Option<&'static str>,
+    /// Sides whose numbers are lower bounds: the run ended before the side did.
+    pub bounded: Vec<String>,
 }
 
 impl Exhibit {
@@ -82,7 +84,15 @@ impl Exhibit {
         series: Vec<Series>,
     ) -> Self {
         let conditions = conditions.into();
-        Self { id, form, conditions, published: Vec::new(), series, tested: None }
+        Self {
+            id,
+            form,
+            conditions,
+            published: Vec::new(),
+            series,
+            tested: None,
+            bounded: Vec::new(),
+        }
     }
 
     #[must_use]
@@ -97,6 +107,19 @@ impl Exhibit {
     pub const fn tested(mut self, side: &'static str) -> Self {
         self.tested = Some(side);
         self
+    }
+
+    /// Says whose numbers are lower bounds.
+    #[must_use]
+    pub fn bounded(mut self, sides: &[String]) -> Self {
+        self.bounded = sides.to_vec();
+        self
+    }
+
+    /// True when the number of this side is a lower bound.
+    #[must_use]
+    pub fn is_bound(&self, side: &str) -> bool {
+        self.bounded.iter().any(|bounded| bounded == side)
     }
 
     /// Names in the order of their first series.

@@ -1,15 +1,16 @@
-//! `cwasi-papers`: every table and figure of the four papers that CWASI follows, measured here (`make papers`).
+//! `cwasi-papers`: the tables and figures of the four papers that CWASI follows, measured here (`make papers`).
 //!
 //! Each paper has a module with groups of measurements. A group makes [`exhibit`]s of [`series`]; the [`report`] shows
 //! all of them beside the papers' numbers, in the order of the [`contents`]. Functions run in containers of a private
 //! containerd, as in `cwasi-bench`, whose drivers, baselines and turns are used here. Never part of the product.
 
-mod actions;
 mod claims;
 mod contents;
 mod cwasi;
 mod exhibit;
+mod openwhisk;
 mod operator;
+mod peers;
 mod report;
 mod run;
 mod series;
@@ -22,13 +23,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
-use cwasi_bench::peers::{Peer, run_client, run_server};
+use cwasi_bench::peers::{Peer, run_client, run_handler, run_server};
 use cwasi_bench::plan::Effort;
 
+use openwhisk::native::{Mode, serve};
 use run::Run;
 
 #[derive(Parser)]
-#[command(about = "Every table and figure of the four papers, with our numbers")]
+#[command(about = "The tables and figures of the four papers, with our numbers")]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -38,7 +40,7 @@ struct Arguments {
 enum Verb {
     /// As much as the papers: hours.
     Full(Selection),
-    /// Less of everything, in less than 20 minutes.
+    /// Less of everything, in about half an hour.
     Quick(Selection),
     /// Each case once: shows that it works, says nothing about time.
     Smoke(Selection),
@@ -48,12 +50,15 @@ enum Verb {
     /// A server of a baseline.
     #[command(hide = true)]
     PeerServer(Peer),
-    /// The native server of WOW's and the thesis' actions, at the port in PORT.
+    /// The function of a server that starts a process for each request.
+    #[command(hide = true)]
+    Handler,
+    /// A server of one native action of OpenWhisk, at the port in PORT.
     #[command(hide = true)]
     ActionServer,
-    /// One of these actions.
+    /// The same, which starts a program for each activation.
     #[command(hide = true)]
-    Action { query: String },
+    ActionProxy,
 }
 
 #[derive(Args)]
@@ -73,11 +78,9 @@ fn main() -> Result<ExitCode> {
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
-        Verb::Action { query } => {
-            println!("{}", bench_actions::answer(&query).map_err(anyhow::Error::msg)?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Verb::ActionServer => sides::action_server::serve().map(|()| ExitCode::SUCCESS),
+        Verb::Handler => run_handler().map(|()| ExitCode::SUCCESS),
+        Verb::ActionServer => serve(Mode::Server).map(|()| ExitCode::SUCCESS),
+        Verb::ActionProxy => serve(Mode::Proxy).map(|()| ExitCode::SUCCESS),
     }
 }
 

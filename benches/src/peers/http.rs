@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
+use super::tcp::within;
 use super::transport::{Payload, Transport};
 use super::{Peer, monotonic_ns};
 
@@ -89,7 +90,11 @@ impl Connections {
             .iter()
             .cycle()
             .take(peer.connections.max(addresses.len()))
-            .map(|address| runtime.block_on(connect(*address)))
+            .map(|address| {
+                let open = || std::net::TcpStream::connect(address).context("connect");
+                let stream = within(peer.client_network.as_deref(), open)?;
+                runtime.block_on(handshake(stream))
+            })
             .collect::<Result<_>>()?;
         Ok(Self { runtime, connections, path, _servers: servers })
     }
@@ -123,9 +128,10 @@ pub fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_io().build().context("an event loop")
 }
 
-async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>> {
-    let stream = TcpStream::connect(address).await.context("connect")?;
+async fn handshake(stream: std::net::TcpStream) -> Result<SendRequest<Full<Bytes>>> {
+    stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
+    let stream = TcpStream::from_std(stream)?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
@@ -149,13 +155,13 @@ fn post(
     })
 }
 
-/// Serves until it is killed; says where on stdout.
-pub fn serve<A>(answer: fn(Request<Incoming>) -> A) -> Result<()>
+/// Serves at a port, a free one for 0, until it is killed; says where on stdout.
+pub fn serve<A>(port: u16, answer: fn(Request<Incoming>) -> A) -> Result<()>
 where
     A: Future<Output = Result<Response<Full<Bytes>>>> + Send + 'static,
 {
     runtime()?.block_on(async {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("listen")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.context("listen")?;
         writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
         loop {
             let (stream, _) = listener.accept().await.context("accept")?;
@@ -204,7 +210,8 @@ mod tests {
                     .await
                     .unwrap();
             });
-            let mut connection = connect(address).await.unwrap();
+            let stream = std::net::TcpStream::connect(address).unwrap();
+            let mut connection = handshake(stream).await.unwrap();
             let bytes = Bytes::from(vec![3; 300_001]);
             for (touch, expected) in [(true, Sum::of(&bytes)), (false, 300_001)] {
                 let payload = Payload { bytes: bytes.clone(), touch, expected };

@@ -91,16 +91,18 @@ pub struct Peer {
     /// without a path, or the folder of compiled guests.
     #[arg(long, default_value = "")]
     pub address: String,
-    /// Network namespace of the client, a file; ours if there is none. Of `tcp`, `tls` and `http2` only, as the next
-    /// two.
+    /// Network namespace of the client, a file; ours if there is none. Of `tcp`, `tls`, `http2` and HTTP only.
     #[arg(long)]
     pub client_network: Option<PathBuf>,
-    /// Network namespace of the servers.
+    /// Network namespace of the servers. Of `tcp`, `tls` and `http2` only, as the next one.
     #[arg(long)]
     pub server_network: Option<PathBuf>,
     /// Their address in it.
     #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
     pub server_address: Ipv4Addr,
+    /// Port of an HTTP server; 0 is a free one.
+    #[arg(long, default_value_t = 0)]
+    pub server_port: u16,
     /// Processor of the client.
     #[arg(long)]
     pub client_processor: Option<usize>,
@@ -122,6 +124,7 @@ impl Peer {
             client_network: None,
             server_network: None,
             server_address: Ipv4Addr::LOCALHOST,
+            server_port: 0,
             client_processor: None,
             server_processor: None,
         }
@@ -161,6 +164,13 @@ impl Peer {
         let network = |pid| Some(PathBuf::from(format!("/proc/{pid}/ns/net")));
         (self.client_network, self.server_network) = (network(client), network(server));
         self.server_address = address;
+        self
+    }
+
+    /// From the network of this process, where the server is, too.
+    #[must_use]
+    pub fn inside(mut self, process: i32) -> Self {
+        self.client_network = Some(PathBuf::from(format!("/proc/{process}/ns/net")));
         self
     }
 

@@ -22,8 +22,8 @@ pub fn run(peer: &Peer) -> Result<()> {
     match peer.kind {
         Baseline::UdsCopy => uds::serve_copies(peer.buffer, connection()?),
         Baseline::UdsPingpong => uds::serve_pingpong(connection()?),
-        Baseline::HttpLoopback => http::serve(http::answer),
-        Baseline::HttpWatchdog => http::serve(watchdog::answer),
+        Baseline::HttpLoopback => http::serve(peer.server_port, http::answer),
+        Baseline::HttpWatchdog => http::serve(peer.server_port, watchdog::answer),
         Baseline::HttpWasmedge => http_wasmedge::become_server(peer),
         Baseline::Redis => pubsub::serve(&peer.address),
         Baseline::Tcp => tcp::serve(peer.buffer),

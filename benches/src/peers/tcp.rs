@@ -39,7 +39,10 @@ pub fn connected(peer: &Peer) -> Result<(TcpStream, Server)> {
 }
 
 /// Runs `job` in a network namespace, where sockets that it opens stay.
-fn within<T: Send>(network: Option<&Path>, job: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub fn within<T: Send>(
+    network: Option<&Path>,
+    job: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     let Some(network) = network else { return job() };
     let entered = || {
         let network = File::open(network).context("a network namespace")?;

@@ -1,37 +1,44 @@
-//! Actions of WOW and of the thesis, the same code in a guest and in a native server: `hello`, `hash` and `sleep`.
+//! Actions of WOW and of the thesis: a JSON object in, a JSON object out. Guests (`benches/guests/actions`) and native
+//! programs (`src/bin`) share this source, one file for each action.
 
-use std::time::Duration;
+mod hash;
+mod hello;
+mod net;
+mod prime;
+mod sleep;
 
-/// What `hash` begins with.
-const INPUT: &[u8] = b"cwasi";
-/// Most rounds of one `hash`, and most milliseconds of one `sleep`.
-const MOST: u64 = 100_000_000;
+use std::process::ExitCode;
 
-/// The text for a query: `hello`, `hash=ROUNDS` (blake3, each round hashes the one before), `sleep=MILLISECONDS`.
-///
-/// # Errors
-/// A sentence for any other query.
-pub fn answer(query: &str) -> Result<String, String> {
-    let (action, number) = query.split_once('=').unwrap_or((query, "1"));
-    let number = number.parse().ok().filter(|number| (1..=MOST).contains(number));
-    let number = number.ok_or_else(|| format!("a number from 1 to {MOST}, not `{query}`"))?;
-    match action {
-        "hello" => Ok("hello".to_owned()),
-        "hash" => Ok(hash(number)),
-        "sleep" => {
-            std::thread::sleep(Duration::from_millis(number));
-            Ok(format!("slept {number} ms"))
-        }
-        _ => Err(format!("no action is called `{action}`")),
-    }
+use serde_json::{Value, json};
+
+pub use hash::hash;
+pub use hello::hello;
+pub use net::net;
+pub use prime::prime;
+pub use sleep::sleep;
+
+/// What an action does with its parameters.
+pub type Action = fn(&Value) -> Result<Value, String>;
+
+/// All actions by their names.
+pub const ACTIONS: [(&str, Action); 5] =
+    [("hello", hello), ("hash", hash), ("prime", prime), ("net", net), ("sleep", sleep)];
+
+/// The action of this name.
+#[must_use]
+pub fn named(name: &str) -> Option<Action> {
+    ACTIONS.iter().find(|(known, _)| *known == name).map(|(_, action)| *action)
 }
 
-fn hash(rounds: u64) -> String {
-    let mut digest = blake3::hash(INPUT);
-    for _ in 1..rounds {
-        digest = blake3::hash(digest.as_bytes());
-    }
-    digest.to_hex().to_string()
+/// Runs an action as a native program of OpenWhisk: the first argument has the parameters, the last line of stdout the
+/// result.
+#[must_use]
+pub fn run_native(action: Action) -> ExitCode {
+    let parameters = std::env::args().nth(1).unwrap_or_else(|| "{}".to_owned());
+    let parameters = serde_json::from_str(&parameters).map_err(|error| error.to_string());
+    let result = parameters.and_then(|parameters| action(&parameters));
+    println!("{}", result.unwrap_or_else(|error| json!({ "error": error })));
+    ExitCode::SUCCESS
 }
 
 #[cfg(test)]
@@ -39,14 +46,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_action_answers_and_others_do_not() {
-        assert_eq!(answer("hello"), Ok("hello".to_owned()));
-        assert_eq!(answer("sleep=1"), Ok("slept 1 ms".to_owned()));
-        let twice = blake3::hash(blake3::hash(INPUT).as_bytes());
-        assert_eq!(answer("hash=2"), Ok(twice.to_hex().to_string()));
-        assert_eq!(answer("hash"), answer("hash=1"));
-        for wrong in ["", "hash=0", "hash=x", "sleep=100000001", "jump=1"] {
-            assert!(answer(wrong).is_err(), "{wrong}");
+    fn each_action_answers_and_refuses_other_parameters() {
+        assert_eq!(hello(&json!({ "name": "Ada" })), Ok(json!({ "greeting": "Hello, Ada" })));
+        let twice = blake3::hash(blake3::hash(b"x").as_bytes());
+        let hashed = hash(&json!({ "iterations": 2, "input": "x" }));
+        assert_eq!(hashed, Ok(json!({ "hash": twice.to_hex().as_str() })));
+        assert_eq!(prime(&json!({ "nth": 5000 })), Ok(json!({ "prime": 48_611 })));
+        let slept = sleep(&json!({ "milliseconds": 1 }));
+        assert_eq!(slept, Ok(json!({ "slept": 1 })));
+        for action in [hash, prime, sleep] {
+            assert!(action(&json!({})).is_err());
         }
+    }
+
+    #[test]
+    fn an_action_is_found_by_its_name() {
+        for (name, _) in ACTIONS {
+            assert!(named(name).is_some(), "{name}");
+        }
+        assert!(named("jump").is_none());
     }
 }

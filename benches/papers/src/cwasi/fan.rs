@@ -9,7 +9,10 @@ use cwasi_bench::turns::{Contestant, Measured, take};
 use cwasi_bench_protocol::{Job, Verb};
 use cwasi_testbed::nodes::Nodes;
 
-use super::{BRANCH, INSIDE, LOCAL, NATIVE, REMOTE, WASMEDGE, WORKERS, calls};
+use super::{
+    BRANCH, INSIDE, LOCAL, NATIVE, OF_WATCHDOG, REMOTE, WASMEDGE, WATCHDOG, WORKERS, calls,
+    from_stdin,
+};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
@@ -33,7 +36,11 @@ const NATIVE_TOGETHER: &str = "hyper in runc, at a time";
 const EMBEDDED_IN_TURN: &str = "CWASI embedded, in turn";
 const LOCAL_IN_TURN: &str = "CWASI local, in turn";
 const NATIVE_IN_TURN: &str = "hyper in runc, in turn";
-const WASMEDGE_IN_TURN: &str = "WasmEdge HTTP, in turn";
+const WATCHDOG_TOGETHER: &str = "http-watchdog in runc, at a time";
+const WATCHDOG_IN_TURN: &str = "http-watchdog in runc, in turn";
+const OF_WATCHDOG_TOGETHER: &str = "of-watchdog in runc, at a time";
+const OF_WATCHDOG_IN_TURN: &str = "of-watchdog in runc, in turn";
+pub const WASMEDGE_IN_TURN: &str = "WasmEdge HTTP, in turn";
 /// Workers of one function that a fan-out goes to; wider ones go to two.
 pub const CALLEE_WORKERS: usize = 250;
 /// Widest fan-out between nodes: each branch takes the payload through Redis.
@@ -157,7 +164,10 @@ fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
         fixture.callee(JOIN, &[("cwasi.fan-in", "caller")]);
         vec![JOIN.0.to_owned()]
     };
-    let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
+    let own = run.own_image(&scene)?;
+    let server = PayloadServer::start(&scene, "payload-server", &own)?;
+    let watchdog = PayloadServer::start_watchdog(&scene, "watchdog", &own)?;
+    let of_watchdog = PayloadServer::start_of_watchdog(&scene, "of-watchdog")?;
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");
@@ -170,9 +180,10 @@ fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
         let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
         let wasmedge = run.wasmedge_http()?;
         let of = |name, side, job| Contestant { name, side, job };
-        let contestants = vec![
+        let mut contestants = vec![
             of(LOCAL_TOGETHER, fixture.driver(&[])?.side, at_once.clone()),
-            of(NATIVE_TOGETHER, start(server.peer(width))?, at_once),
+            of(NATIVE_TOGETHER, start(server.peer(width))?, at_once.clone()),
+            of(WATCHDOG_TOGETHER, start(watchdog.peer(width))?, from_stdin(at_once.clone())),
             of(EMBEDDED_IN_TURN, inside.side, in_turn(INSIDE)),
             of(
                 LOCAL_IN_TURN,
@@ -180,8 +191,13 @@ fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
                 in_turn(TOUCH_ALL.0),
             ),
             of(NATIVE_IN_TURN, start(server.peer(1))?, in_turn("")),
+            of(WATCHDOG_IN_TURN, start(watchdog.peer(1))?, from_stdin(in_turn(""))),
             of(WASMEDGE_IN_TURN, start(wasmedge)?, in_turn("")),
         ];
+        if let Some(server) = &of_watchdog {
+            contestants.push(of(OF_WATCHDOG_TOGETHER, start(server.peer(width))?, at_once));
+            contestants.push(of(OF_WATCHDOG_IN_TURN, start(server.peer(1))?, in_turn("")));
+        }
         measured.push((width, take(contestants, turns)?));
     }
     Ok(measured)
@@ -220,8 +236,10 @@ fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
     };
     let conditions = format!(
         "2 MB each, read by the callee. At a time: {}; until the last of them. In turn: N calls one after the other, the time of \
-         one, {until}. {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. {WASMEDGE}: \
-         single calls are all that the baseline’s client can. {LOCAL} and its mode embedded: one VM runs one call at a time, so \
+         one, {until}. {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. {WATCHDOG}: \
+         the same, and the server starts a process for each post, which reads the payload from stdin. {OF_WATCHDOG}, if this machine \
+         has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. {WASMEDGE}: \
+         single calls are all that its client, which is our own, can. {LOCAL} and its mode embedded: one VM runs one call at a time, so \
          embedded has no other way than in turn. Networked: up to {NETWORKED_MAX} callees of a fan-out on another node, by themselves. \
          {} rounds in turns, after one to warm up.",
         fan.what, turns.rounds

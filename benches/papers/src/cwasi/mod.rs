@@ -27,6 +27,8 @@ const EMBEDDED: &str = "CWASI embedded";
 const LOCAL: &str = "CWASI local";
 const NETWORKED: &str = "CWASI networked";
 const NATIVE: &str = "hyper in runc";
+const WATCHDOG: &str = "http-watchdog in runc";
+const OF_WATCHDOG: &str = "of-watchdog in runc";
 const WASMEDGE: &str = "WasmEdge HTTP";
 const REDIS: &str = "Redis";
 
@@ -36,4 +38,9 @@ fn calls(verb: Verb, target: &str, size: usize, count: usize) -> Job {
     let targets = Some(target).filter(|target| !target.is_empty());
     let targets = targets.into_iter().map(str::to_owned).collect();
     Job { verb, targets, size, made: Made::InPlace, touch: true, count, branches: 1 }
+}
+
+/// A job for [`WATCHDOG`]: its function reads all of its stdin, and answers with the length.
+fn from_stdin(job: Job) -> Job {
+    Job { touch: false, ..job }
 }

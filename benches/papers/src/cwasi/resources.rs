@@ -8,8 +8,8 @@ use cwasi_bench::side::Side;
 use cwasi_bench_protocol::{Job, Verb};
 use cwasi_testbed::scene::Scene;
 
-use super::fan::{callees, together, widths};
-use super::{EMBEDDED, INSIDE, LOCAL, MB, NATIVE, WASMEDGE, WORKERS, calls};
+use super::fan::{WASMEDGE_IN_TURN, callees, together, widths};
+use super::{BRANCH, EMBEDDED, INSIDE, LOCAL, MB, NATIVE, WASMEDGE, WORKERS, calls};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
@@ -127,10 +127,19 @@ fn fan_out(run: &Run) -> Result<Vec<Exhibit>> {
     drivers(run, &mut usage, LOCAL, &fixture, &cases(&names))?;
     drop(scene);
     native(run, &mut usage, *widths(run.effort).last().unwrap_or(&1), &cases(&[]))?;
+    let peer = run.wasmedge_http()?;
+    for &width in widths(run.effort) {
+        let mut side = peer.start(&std::env::current_exe()?)?;
+        let job = calls(Verb::Call, "", BRANCH, width);
+        let of = |side: &Side| Ok(family(side.pid()));
+        usage.add(WASMEDGE_IN_TURN, &width.to_string(), rounds(run), &mut side, &job, of)?;
+        side.end()?;
+    }
     Ok(usage.exhibits(
         ["cwasi-figure-8c-cpu", "cwasi-figure-8c-ram"],
         "One payload of 2 MB to N callees at a time, read by each. Ours keeps as many worker processes as the widest fan-out has \
-         callees, 250 at most for each of its functions; hyper’s server is one process.",
+         callees, 250 at most for each of its functions; hyper’s server is one process. WasmEdge HTTP: N calls in turn, as its client \
+         makes single calls only; its numbers do not compare with those at a time.",
     ))
 }
 

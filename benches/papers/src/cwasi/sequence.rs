@@ -9,7 +9,8 @@ use cwasi_bench_protocol::Verb;
 use cwasi_testbed::nodes::Nodes;
 
 use super::{
-    EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, REDIS, REMOTE, WASMEDGE, WORKERS, calls,
+    EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, OF_WATCHDOG, REDIS, REMOTE, WASMEDGE, WATCHDOG,
+    WORKERS, calls, from_stdin,
 };
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
@@ -56,8 +57,10 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
         "One function calls another on the same node; networked: on another one, two containerds in networks of their own \
          on this machine with a Redis between them. {LOCAL} and {EMBEDDED}: the payload is made in a region, sealed inside \
          the clock, and read by the callee, in an instance as new for each request (local). {NATIVE}: a native client and \
-         a hyper server in a container of runc in the machine’s network, one connection kept alive. {WASMEDGE}: the paper’s \
-         baseline, two guests under the wasmedge command, compiled ahead. {REDIS}: one message to a subscriber and one \
+         a hyper server in a container of runc in the machine’s network, one connection kept alive. {WATCHDOG}: \
+         the same, and the server starts a process for each request, which reads the payload from stdin. {OF_WATCHDOG}, if this \
+         machine has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. {WASMEDGE}: an HTTP \
+         client and server of our own, two guests under the wasmedge command, compiled ahead; the paper’s baseline is of this kind. {REDIS}: one message to a subscriber and one \
          back. Sides of one node take turns, and so do the two between nodes; the first turn is dropped."
     );
     Ok(vec![
@@ -97,7 +100,10 @@ fn on_one_node(run: &Run) -> Result<Sized> {
     let fixture = Fixture::on(&scene);
     let program = std::env::current_exe()?;
     fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
-    let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
+    let own = run.own_image(&scene)?;
+    let server = PayloadServer::start(&scene, "payload-server", &own)?;
+    let watchdog = PayloadServer::start_watchdog(&scene, "watchdog", &own)?;
+    let of_watchdog = PayloadServer::start_of_watchdog(&scene, "of-watchdog")?;
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");
@@ -108,12 +114,18 @@ fn on_one_node(run: &Run) -> Result<Sized> {
         let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
         let beside = fixture.driver(&[("cwasi.mode", "local")])?;
         let wasmedge = run.wasmedge_http()?;
-        let contestants = vec![
-            Contestant { name: EMBEDDED, side: inside.side, job: job(INSIDE) },
-            Contestant { name: LOCAL, side: beside.side, job: job(TOUCH_ALL.0) },
-            Contestant { name: NATIVE, side: server.peer(1).start(&program)?, job: job("") },
-            Contestant { name: WASMEDGE, side: wasmedge.start(&program)?, job: job("") },
+        let of = |name, side, job| Contestant { name, side, job };
+        let watched = from_stdin(job(""));
+        let mut contestants = vec![
+            of(EMBEDDED, inside.side, job(INSIDE)),
+            of(LOCAL, beside.side, job(TOUCH_ALL.0)),
+            of(NATIVE, server.peer(1).start(&program)?, job("")),
+            of(WATCHDOG, watchdog.peer(1).start(&program)?, watched),
+            of(WASMEDGE, wasmedge.start(&program)?, job("")),
         ];
+        if let Some(of_watchdog) = &of_watchdog {
+            contestants.push(of(OF_WATCHDOG, of_watchdog.peer(1).start(&program)?, job("")));
+        }
         sized.push((size, take(contestants, turns)?));
     }
     Ok(sized)

@@ -1,6 +1,7 @@
 //! What a run leaves: `index.html` with tables and plots, `report.json`, `samples.csv`, a plot for each figure, and the
 //! tables in the terminal.
 
+mod overview;
 mod page;
 mod plot;
 mod table;
@@ -82,8 +83,22 @@ impl Report {
         }
         fs::write(folder.join("report.json"), serde_json::to_vec_pretty(self)?)?;
         fs::write(folder.join("samples.csv"), self.samples()?)?;
+        fs::write(folder.join("exhibits.md"), overview::table(self)?)?;
+        fs::write(folder.join("conditions.md"), self.conditions()?)?;
         fs::write(folder.join("index.html"), page::page(self)?)?;
         Ok(())
+    }
+
+    /// The machine, the programs, and how each table or figure was measured.
+    fn conditions(&self) -> Result<String> {
+        let mut text = format!("{} run. {}\n", self.effort, self.machine.sentence());
+        for (name, version) in &self.versions {
+            writeln!(text, "\n- {name}: {version}")?;
+        }
+        for exhibit in &self.exhibits {
+            writeln!(text, "\n## {}\n\n{}", exhibit.id, exhibit.conditions)?;
+        }
+        Ok(text)
     }
 
     /// One line for each sample.
@@ -202,11 +217,11 @@ mod tests {
         let report = complete();
         let text = table::text(report.exhibit("operator-serial").unwrap()).unwrap();
         let golden = concat!(
-            "  case           side                            n      p25      p50      p75     mean       SD  CoV %  ms\n",
-            "  1              cwasi <local>                   3     1.00     2.00     4.00     2.33     1.53   65.5\n",
-            "  1              runc                            3     2.00     4.00     8.00     4.67     3.06   65.5  2.00× cwasi <local>, p = 0.37\n",
-            "  1              (paper) OpenFaaS                                                 7.50\n",
-            "  10             runc                            3     3.00     6.00     12.0     7.00     4.58   65.5\n",
+            "  case                 side                                        n      p25      p50      p75     mean       SD  CoV %  ms\n",
+            "  1                    cwasi <local>                               3     1.00     2.00     4.00     2.33     1.53   65.5\n",
+            "  1                    runc                                        3     2.00     4.00     8.00     4.67     3.06   65.5  2.00× cwasi <local>, p = 0.37\n",
+            "  1                    (paper) OpenFaaS                                                             7.50\n",
+            "  10                   runc                                        3     3.00     6.00     12.0     7.00     4.58   65.5\n",
         );
         assert_eq!(text, golden, "\n{text}");
     }

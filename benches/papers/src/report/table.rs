@@ -43,7 +43,9 @@ pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
             let Some(summary) = series.summary() else { continue };
             let compared = compared(exhibit, case, &series.side);
             let cells = Cells::Measured { summary, compared };
-            rows.push(Row { case: case.to_owned(), side: series.side.clone(), cells });
+            let bound = if exhibit.is_bound(&series.side) { ", at least" } else { "" };
+            let side = format!("{}{bound}", series.side);
+            rows.push(Row { case: case.to_owned(), side, cells });
         }
         for number in exhibit.published.iter().filter(|number| number.case == case) {
             let side = format!("(paper) {}", number.side);
@@ -53,10 +55,24 @@ pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
     rows
 }
 
-/// `2.00× first side, p = 0.03`; empty for the first side itself.
+/// What a side's number is, behind its name: numbers of two kinds do not compare.
+fn kind(side: &str) -> &str {
+    const WAYS: [&str; 2] = ["in turn", "at a time"];
+    let way = side.rsplit_once(", ").map(|(_, way)| way).filter(|way| WAYS.contains(way));
+    way.or_else(|| side.split_once(": ").map(|(_, kind)| kind)).unwrap_or_default()
+}
+
+/// `2.00× first side, p = 0.03`; empty for the first side of its kind.
 fn compared(exhibit: &Exhibit, case: &str, side: &str) -> String {
-    let first = exhibit.tested.or_else(|| exhibit.sides().first().copied());
-    let Some(first) = first.filter(|first| *first != side) else { return String::new() };
+    let sides = exhibit.sides();
+    let first = || sides.iter().copied().find(|first| kind(first) == kind(side));
+    let Some(first) = exhibit.tested.or_else(first) else { return String::new() };
+    if first == side {
+        return String::new();
+    }
+    if exhibit.is_bound(first) || exhibit.is_bound(side) {
+        return String::new();
+    }
     let (Some(ours), Some(theirs)) = (exhibit.of(first, case), exhibit.of(side, case)) else {
         return String::new();
     };
@@ -80,9 +96,9 @@ pub fn text(exhibit: &Exhibit) -> Result<String> {
     let mut text = String::new();
     let header =
         ["n", "p25", "p50", "p75", "mean", "SD"].map(|name| format!("{name:>8}")).join(" ");
-    writeln!(text, "  {:<14} {:<24} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
+    writeln!(text, "  {:<20} {:<36} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
     for Row { case, side, cells } in rows(exhibit) {
-        let mut line = format!("  {case:<14} {side:<24}");
+        let mut line = format!("  {case:<20} {side:<36}");
         match cells {
             Cells::Measured { summary, compared } => {
                 let Summary { count, p25, p50, p75, mean, deviation, .. } = summary;
@@ -97,4 +113,29 @@ pub fn text(exhibit: &Exhibit) -> Result<String> {
         writeln!(text, "{}", line.trim_end())?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exhibit::Form;
+    use crate::series::Series;
+
+    #[test]
+    fn numbers_of_two_kinds_are_in_no_ratio() {
+        let of = |side: &str, value: f64| Series::new(side, "10", "ms", vec![value]);
+        let series = vec![
+            of("ours, at a time", 1.0),
+            of("native, at a time", 2.0),
+            of("ours, in turn", 4.0),
+            of("native, in turn", 6.0),
+        ];
+        let exhibit = Exhibit::new("id", Form::Table, "", series);
+        let compared = |side| compared(&exhibit, "10", side);
+        assert_eq!(compared("native, at a time"), "2.00× ours, at a time");
+        assert_eq!(compared("ours, in turn"), "");
+        assert_eq!(compared("native, in turn"), "1.50× ours, in turn");
+        assert_eq!(kind("CWASI local: call"), "call");
+        assert_eq!(kind("CWASI wasmtime, one workflow"), "");
+    }
 }

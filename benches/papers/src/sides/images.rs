@@ -24,12 +24,29 @@ impl Archive {
     /// # Errors
     /// When the program is missing.
     pub fn native(folder: &Path, name: &str, program: &Path) -> Result<Self> {
-        let mut rootfs = Rootfs::default();
         let stripped = stripped(folder, name, program)?;
-        rootfs.file(&stripped, PROGRAM)?;
+        let archive = Self::unstripped(folder, name, &stripped, &[]);
         std::fs::remove_file(stripped)?;
+        archive
+    }
+
+    /// The same with the program as it is, and with further files at these paths.
+    ///
+    /// # Errors
+    /// When a file is missing.
+    pub fn unstripped(
+        folder: &Path,
+        name: &str,
+        program: &Path,
+        files: &[(PathBuf, &str)],
+    ) -> Result<Self> {
+        let mut rootfs = Rootfs::default();
+        rootfs.file(program, PROGRAM)?;
         for library in libraries(program)? {
             rootfs.file(Path::new(&library), &library)?;
+        }
+        for (file, inside) in files {
+            rootfs.file(file, inside)?;
         }
         Self::write(folder, rootfs, name, PROGRAM)
     }
@@ -69,7 +86,7 @@ impl Archive {
 }
 
 /// The program without symbols, which an image would have no use for.
-fn stripped(folder: &Path, name: &str, program: &Path) -> Result<PathBuf> {
+pub fn stripped(folder: &Path, name: &str, program: &Path) -> Result<PathBuf> {
     let out = folder.join(format!("{name}.stripped"));
     let status =
         Command::new("strip").arg("-o").arg(&out).arg(program).status().context("strip")?;

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,29 @@ use anyhow::{Context as _, Result, ensure};
 /// Longest wait for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// Where a request goes.
+/// What OpenWhisk's response to a failed activation contains; its status may be 200.
+const WHISK_ERROR: &[u8] = b"\"error\":";
+
+/// A request and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub address: SocketAddr,
     /// With its query.
     pub path: String,
+    /// JSON of OpenWhisk's protocol, which is posted.
+    body: Option<Arc<str>>,
 }
 
 impl Target {
     #[must_use]
     pub fn new(address: SocketAddr, query: &str) -> Self {
-        Self { address, path: format!("/?{query}") }
+        Self { address, path: format!("/?{query}"), body: None }
+    }
+
+    /// A request of OpenWhisk's protocol.
+    #[must_use]
+    pub const fn whisk(address: SocketAddr, path: String, body: Arc<str>) -> Self {
+        Self { address, path, body: Some(body) }
     }
 
     /// Sends the request, and leaves its answer for later.
@@ -33,9 +44,17 @@ impl Target {
         let mut stream = TcpStream::connect(self.address).context("connect")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
-        let Self { address, path } = self;
-        let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-        stream.write_all(head.as_bytes()).context("send a request")?;
+        let Self { address, path, body } = self;
+        let fields = format!("HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+        let request = match body {
+            None => format!("GET {path} {fields}\r\n"),
+            Some(body) => {
+                let length = body.len();
+                let fields = format!("{fields}content-type: application/json\r\n");
+                format!("POST {path} {fields}content-length: {length}\r\n\r\n{body}")
+            }
+        };
+        stream.write_all(request.as_bytes()).context("send a request")?;
         Ok(stream)
     }
 
@@ -43,24 +62,45 @@ impl Target {
     ///
     /// # Errors
     /// For any other answer.
-    pub fn get(&self) -> Result<f64> {
+    pub fn ask(&self) -> Result<f64> {
         let started = Instant::now();
         answer(&mut self.send()?).with_context(|| self.path.clone())?;
         Ok(millis(started))
     }
 }
 
-/// Reads an answer to its end.
+/// Reads an answer to its end: that of its length, if it has one, as not every server closes the connection.
 ///
 /// # Errors
-/// Unless its status is 200.
+/// Unless its status is 200, and when it is an error of OpenWhisk's protocol.
 pub fn answer(stream: &mut TcpStream) -> Result<()> {
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).context("an answer")?;
-    let is_good = response.starts_with(b"HTTP/1.1 200 ");
+    /// Bytes of one read.
+    const PIECE: usize = 64 << 10;
+    let (mut response, mut piece) = (Vec::new(), vec![0; PIECE]);
+    while !is_complete(&response) {
+        let read = stream.read(&mut piece).context("an answer")?;
+        if read == 0 {
+            break;
+        }
+        response.extend_from_slice(&piece[..read]);
+    }
+    let is_error = response.windows(WHISK_ERROR.len()).any(|part| part == WHISK_ERROR);
+    let is_good = response.starts_with(b"HTTP/1.1 200 ") && !is_error;
     let shown = response.get(..300.min(response.len())).unwrap_or_default();
     ensure!(is_good, "the answer is {}", String::from_utf8_lossy(shown));
     Ok(())
+}
+
+/// True when a response of known length is there.
+fn is_complete(response: &[u8]) -> bool {
+    const END: &[u8] = b"\r\n\r\n";
+    let Some(at) = response.windows(END.len()).position(|part| part == END) else { return false };
+    let (head, body) = (String::from_utf8_lossy(&response[..at]), response.len() - at - END.len());
+    let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+        let value = name.eq_ignore_ascii_case("content-length").then_some(value)?;
+        value.trim().parse::<usize>().ok()
+    });
+    length.is_some_and(|length| body >= length)
 }
 
 #[must_use]
@@ -74,9 +114,9 @@ pub fn millis(since: Instant) -> f64 {
 /// When a request fails.
 pub fn serial(target: &Target, time: Duration) -> Result<Vec<f64>> {
     let started = Instant::now();
-    let mut samples = vec![target.get()?];
+    let mut samples = vec![target.ask()?];
     while started.elapsed() < time {
-        samples.push(target.get()?);
+        samples.push(target.ask()?);
     }
     Ok(samples)
 }
@@ -95,7 +135,7 @@ pub fn closed(clients: &[Vec<Target>], time: Duration) -> Result<Vec<Vec<(usize,
             if !samples.is_empty() && started.elapsed() >= time {
                 break;
             }
-            samples.push((index, targets[index].get()?));
+            samples.push((index, targets[index].ask()?));
         }
         Ok(samples)
     };
@@ -116,7 +156,7 @@ pub fn paced(target: &Target, clients: usize, rate: u32, time: Duration) -> Resu
                 break;
             }
             thread::sleep(due.saturating_sub(started.elapsed()));
-            samples.push(target.get()?);
+            samples.push(target.ask()?);
         }
         Ok(samples)
     };
@@ -164,16 +204,33 @@ mod tests {
     #[test]
     fn requests_are_timed_and_failures_are_errors() {
         let good = Target::new(server("HTTP/1.1 200 OK\r\n\r\nhello"), "hello");
-        assert!(good.get().unwrap() > 0.0);
+        assert!(good.ask().unwrap() > 0.0);
         assert_eq!(serial(&good, Duration::ZERO).unwrap().len(), 1);
         let bad = Target::new(server("HTTP/1.1 500 no\r\n\r\nwhy"), "hello");
-        let error = format!("{:#}", bad.get().unwrap_err());
+        let error = format!("{:#}", bad.ask().unwrap_err());
         assert!(error.contains("500") && error.contains("why"), "{error}");
         // Each client asks its first target, however late it is.
         let both = [vec![good.clone()], vec![bad, good]];
         assert!(closed(&both, Duration::from_millis(50)).is_err());
         let samples = closed(&both[..1], Duration::ZERO).unwrap();
         assert_eq!((samples.len(), samples[0].len(), samples[0][0].0), (1, 1, 0));
+    }
+
+    #[test]
+    fn a_response_ends_with_its_length_or_its_connection() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        assert!(!is_complete(head.as_bytes()));
+        assert!(!is_complete(format!("{head}a").as_bytes()));
+        assert!(is_complete(format!("{head}ab").as_bytes()));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\n\r\nab"));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n"));
+    }
+
+    #[test]
+    fn an_error_of_openwhisk_is_none_of_the_answers() {
+        let post = |answer| Target::whisk(server(answer), "/run".to_owned(), "{}".into());
+        assert!(post("HTTP/1.1 200 OK\r\n\r\n{\"result\":{}}").ask().is_ok());
+        assert!(post("HTTP/1.1 200 OK\r\n\r\n{\"error\":\"why\"}").ask().is_err());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Who is measured, beyond the drivers and baselines of `cwasi-bench`: functions and native servers at ports.
 
-pub mod action_server;
 pub mod door;
 pub mod images;
 pub mod load;

@@ -10,13 +10,14 @@ use cwasi_bench::fixture::stage;
 use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::Scene;
 
-use super::throughput::sleeping;
-use crate::actions::{ABOUT, hashing, sides};
+use serde_json::Value;
+
 use crate::exhibit::{Exhibit, Form};
+use crate::openwhisk::platform::{Action, Platform};
+use crate::openwhisk::{ABOUT, hashing_for, platforms, waiting};
 use crate::run::{Group, Run};
 use crate::series::Series;
-use crate::sides::door::{Door, Function};
-use crate::sides::load::{at_once, millis};
+use crate::sides::load::{Target, at_once, millis};
 
 pub const GROUP: Group = Group { name: "WOW: an Azure-like mix", entries: &["wow-figure-6"], run };
 
@@ -25,8 +26,11 @@ const HOT: usize = 2;
 const FUNCTIONS: usize = 62;
 /// Clients, as in the paper.
 const CLIENTS: usize = 4;
-/// Containers that stay warm.
+/// Actions that stay warm.
 const WARM: usize = 16;
+
+/// An action and its parameters.
+type Work = (&'static str, Value);
 
 const fn requests(effort: Effort) -> usize {
     match effort {
@@ -52,93 +56,95 @@ fn requested(count: usize) -> Vec<usize> {
 
 fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let scene = stage(&run.programs, "papers-azure")?;
-    let queries = [hashing(run.effort, 100.0)?, sleeping(run.effort, 200)];
+    // Half of the functions are CPU-bound.
+    let work = [("hash", hashing_for(run.effort, 100.0)?), ("net", waiting(run.effort, 200))];
     let requested = requested(requests(run.effort));
     let (mut series, mut cold) = (Vec::new(), Vec::new());
-    for (side, function) in sides(run, &scene, CLIENTS)?.into_iter().enumerate() {
-        // Compiles the module.
-        drop(function.open(&scene, &format!("azure-{side}"), "hello")?);
+    for (side, platform) in platforms(run, &scene, CLIENTS, &["hash", "net"])?.iter().enumerate() {
         let name = format!("azure-{side}");
-        let pool = Pool::new(&scene, &function, &name);
+        // Compiles the modules.
+        for (action, _) in &work {
+            drop(platform.start(&scene, &format!("{name}-{action}"), action)?);
+        }
+        let pool = Pool::new(&scene, platform, &name);
         let next = AtomicUsize::new(0);
         let client = |_: &usize| -> Result<Vec<f64>> {
             let mut samples = Vec::new();
             while let Some(number) = requested.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let started = Instant::now();
-                // Half of the functions are CPU-bound.
-                let evicted = pool.ask(*number, &queries[number % queries.len()])?;
+                let evicted = pool.ask(*number, &work[number % work.len()])?;
                 samples.push(millis(started));
                 drop(evicted);
             }
             Ok(samples)
         };
         let samples = at_once(&(0..CLIENTS).collect::<Vec<_>>(), client)?.concat();
-        cold.push(format!("{} {}", function.side, pool.starts.load(Ordering::Relaxed)));
-        series.push(Series::new(&function.side, "all", "ms", samples));
+        cold.push(format!("{} {}", platform.name, pool.starts.load(Ordering::Relaxed)));
+        series.push(Series::new(&platform.name, "all", "ms", samples));
     }
     let conditions = format!(
         "{} requests of {CLIENTS} clients: 90 % for {HOT} functions, the others for one of {} at random, the same for all sides. Half \
-         of the functions run {}, half {}. At most {WARM} containers are kept: a request for another function starts its container \
-         and waits, after which the one that was used longest ago is removed. Cold starts: {}. {ABOUT}",
+         of the functions run hash with {}, half net with {}. At most {WARM} actions are kept: a request for another function starts \
+         its container and delivers its code, after which the action that was used longest ago is removed. Cold starts: {}. {ABOUT}",
         requested.len(),
         FUNCTIONS - HOT,
-        queries[0],
-        queries[1],
+        work[0].1,
+        work[1].1,
         cold.join(", ")
     );
     Ok(vec![Exhibit::new("wow-figure-6", Form::Ecdf, conditions, series)])
 }
 
-/// Containers of one side.
+/// Actions of one side.
 struct Pool<'a> {
     scene: &'a Scene,
-    function: &'a Function,
+    platform: &'a Platform,
     name: &'a str,
     kept: Mutex<Vec<Kept<'a>>>,
     changed: Condvar,
     starts: AtomicUsize,
 }
 
-/// A container that runs or starts, in the order of its last use.
+/// An action that runs or starts, in the order of its last use.
 struct Kept<'a> {
     number: usize,
     /// Requests that use it.
     users: usize,
     /// None while it starts.
-    door: Option<Door<'a>>,
+    action: Option<Action<'a>>,
 }
 
 impl<'a> Pool<'a> {
-    fn new(scene: &'a Scene, function: &'a Function, name: &'a str) -> Self {
+    fn new(scene: &'a Scene, platform: &'a Platform, name: &'a str) -> Self {
         let (kept, changed) = (Mutex::default(), Condvar::new());
-        Self { scene, function, name, kept, changed, starts: AtomicUsize::new(0) }
+        Self { scene, platform, name, kept, changed, starts: AtomicUsize::new(0) }
     }
 
-    /// Asks a function, which is started if it does not run. Gives back the container that there is no room for.
-    fn ask(&self, number: usize, query: &str) -> Result<Option<Kept<'a>>> {
+    /// Asks a function, which is started if it does not run. Gives back the action that there is no room for.
+    fn ask(&self, number: usize, work: &Work) -> Result<Option<Kept<'a>>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let target = loop {
+        let target: Option<Target> = loop {
             match kept.iter().position(|one| one.number == number) {
-                Some(at) if kept[at].door.is_none() => {
+                Some(at) if kept[at].action.is_none() => {
                     kept = self.changed.wait(kept).unwrap_or_else(PoisonError::into_inner);
                 }
                 Some(at) => {
                     let mut one = kept.remove(at);
                     one.users += 1;
-                    let target = one.door.as_ref().map(|door| door.target(query));
+                    let target = one.action.as_ref().map(|action| action.activation(&work.1));
                     kept.push(one);
                     break target;
                 }
                 None => {
-                    kept.push(Kept { number, users: 1, door: None });
+                    kept.push(Kept { number, users: 1, action: None });
                     break None;
                 }
             }
         };
         drop(kept);
         let asked = match target {
-            Some(target) => target.get().map(|_took| None),
-            None => self.start(number, query).map(Some),
+            Some(target) => target.ask().map(|_took| None),
+            None => self.start(number, work).map(Some),
         };
         if asked.is_err() {
             // Those that wait for it try for themselves.
@@ -151,17 +157,20 @@ impl<'a> Pool<'a> {
         Ok(self.release(number, asked?))
     }
 
-    fn start(&self, number: usize, query: &str) -> Result<Door<'a>> {
+    fn start(&self, number: usize, work: &Work) -> Result<Action<'a>> {
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
-        self.function.open(self.scene, &format!("{}-{number}-{start}", self.name), query)
+        let id = format!("{}-{number}-{start}", self.name);
+        let action = self.platform.start(self.scene, &id, work.0)?;
+        action.activation(&work.1).ask()?;
+        Ok(action)
     }
 
     /// Ends a use; as [`Self::ask`].
-    fn release(&self, number: usize, started: Option<Door<'a>>) -> Option<Kept<'a>> {
+    fn release(&self, number: usize, started: Option<Action<'a>>) -> Option<Kept<'a>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(one) = kept.iter_mut().find(|one| one.number == number) {
             one.users -= 1;
-            one.door = started.or(one.door.take());
+            one.action = started.or(one.action.take());
         }
         self.changed.notify_all();
         let idle = kept.iter().position(|one| one.users == 0);

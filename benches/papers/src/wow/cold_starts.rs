@@ -1,76 +1,96 @@
-//! Figure 4b, and the thesis' Tables 3, 4 and 9: cold starts at a time.
+//! Figures 4b and 5, and the thesis' Tables 3, 4 and 9: cold starts at a time.
 
 use std::time::Instant;
 
 use anyhow::Result;
-use cwasi_bench::fixture::{WORKFLOW, stage};
+use cwasi_bench::fixture::stage;
 use cwasi_bench::plan::Effort;
 use cwasi_testbed::scene::Scene;
 
-use crate::actions::{ABOUT, sides};
 use crate::exhibit::{Exhibit, Form};
+use crate::openwhisk::platform::Platform;
+use crate::openwhisk::{ABOUT, platforms};
 use crate::run::{Group, Run};
 use crate::series::{MEANS, Series, with_means};
-use crate::sides::door::Function;
 use crate::sides::load::{at_once, millis};
 
 pub const GROUP: Group = Group {
     name: "WOW and thesis: cold starts",
-    entries: &["wow-figure-4", "thesis-cold-starts"],
+    entries: &["wow-figure-4", "wow-figure-5", "thesis-cold-starts"],
     run,
 };
 
 /// WOW's action for cold starts.
-const QUERY: &str = "hash=1000";
+const ACTION: &str = "hash";
 
 fn levels(effort: Effort) -> Vec<usize> {
     match effort {
         Effort::Full => (1..=15).collect(),
-        Effort::Quick => vec![1, 2, 4, 8, 15],
+        Effort::Quick => vec![1, 2, 4, 10, 15],
         Effort::Smoke => vec![2],
     }
 }
 
+/// Milliseconds of cold starts, and of the `/init` in each.
+#[derive(Clone, Default)]
+struct Samples {
+    start: Vec<f64>,
+    init: Vec<f64>,
+}
+
 fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let scene = stage(&run.programs, "papers-cold-starts")?;
-    let mut functions = sides(run, &scene, 1)?;
-    let shared = |function: &Function| {
-        let side = format!("{}, one workflow", function.side);
-        Function { side, ..function.clone() }.with("cwasi.workflow", WORKFLOW)
-    };
-    let together: Vec<Function> =
-        functions.iter().filter(|function| function.annotations.is_some()).map(shared).collect();
-    functions.extend(together);
-    // Compiles the module for each side; those of a workflow keep its shim daemon running.
+    let mut platforms = platforms(run, &scene, 1, &[ACTION])?;
+    let together: Vec<Platform> = platforms.iter().filter_map(Platform::of_one_workflow).collect();
+    platforms.extend(together);
+    // Compiles the module for each side, and keeps the shim daemon of a workflow running.
     let mut keepers = Vec::new();
-    for (number, function) in functions.iter().enumerate() {
-        let door = function.open(&scene, &format!("keeper-{number}"), QUERY)?;
-        keepers.extend(function.side.ends_with("one workflow").then_some(door));
+    for (number, platform) in platforms.iter().enumerate() {
+        keepers.push(platform.start(&scene, &format!("keeper-{number}"), ACTION)?);
     }
-    let (mut series, rounds) = (Vec::new(), run.effort.pick(10, 3));
+    let (mut starting, mut initializing) = (Vec::new(), Vec::new());
+    let rounds = run.effort.pick(10, 3);
     for level in levels(run.effort) {
-        let mut samples = vec![Vec::new(); functions.len()];
+        let mut all = vec![Samples::default(); platforms.len()];
         for round in 0..rounds {
-            for (side, (function, samples)) in functions.iter().zip(&mut samples).enumerate() {
-                let ids: Vec<String> = (0..level)
-                    .map(|number| format!("cold-{side}-{level}-{round}-{number}"))
-                    .collect();
-                samples.extend(starts(&scene, function, &ids)?);
+            for (side, (platform, samples)) in platforms.iter().zip(&mut all).enumerate() {
+                let id = |number| format!("cold-{side}-{level}-{round}-{number}");
+                let ids: Vec<String> = (0..level).map(id).collect();
+                cold_starts(&scene, platform, &ids, samples)?;
             }
         }
-        for (function, samples) in functions.iter().zip(samples) {
-            series.push(Series::new(&function.side, level, "ms", samples));
+        for (platform, samples) in platforms.iter().zip(all) {
+            starting.push(Series::new(&platform.name, level, "ms", samples.start));
+            initializing.push(Series::new(&platform.name, level, "ms", samples.init));
         }
     }
     drop(keepers);
+    Ok(exhibits(starting, initializing, rounds))
+}
+
+fn exhibits(starting: Vec<Series>, initializing: Vec<Series>, rounds: usize) -> Vec<Exhibit> {
     let conditions = format!(
-        "From the start of `ctr run --detach` until the first answer to {QUERY}, N at a time, {rounds} times in turns. {ABOUT} \
-         Every container has a shim process of its own, but for those of one workflow, whose shim daemon runs already, as WOW’s \
-         executor does. “{MEANS}” has the mean of each N."
+        "N at a time, {rounds} times in turns: from the start of a container (an executor has none) until the response to \
+         `/init`, as the papers’ `waitTime + initTime`, but without OpenWhisk’s own part of it. The code was compiled before, as \
+         WOW’s. The action is `hash`; the thesis’ is `hello`, whose code is as large. {ABOUT} Containers of one workflow share a \
+         shim daemon that runs already; every other container has a shim process of its own. “{MEANS}” has the mean of each N."
     );
-    let thesis = Exhibit::new("thesis-cold-starts", Form::Boxes, &conditions, with_means(&series));
-    Ok(vec![
-        Exhibit::new("wow-figure-4", Form::Lines, conditions, series),
+    let alone = format!(
+        "Of the same cold starts, the request `/init` alone, as soon as the server accepts connections. {conditions}"
+    );
+    let thesis =
+        Exhibit::new("thesis-cold-starts", Form::Boxes, &conditions, with_means(&starting));
+    vec![
+        Exhibit::new("wow-figure-4", Form::Lines, conditions, starting).published(&[
+            ("OpenWhisk with Docker, least", "1", 869.0),
+            ("OpenWhisk with WOW, least", "1", 47.0),
+            ("OpenWhisk with Docker, most", "10", 2873.0),
+            ("OpenWhisk with WOW, most", "10", 180.0),
+        ]),
+        Exhibit::new("wow-figure-5", Form::Lines, alone, initializing).published(&[
+            ("fastest runtime, Raspberry Pi", "mean", 112.0),
+            ("slowest runtime, Raspberry Pi", "mean", 274.0),
+        ]),
         thesis.published(&[
             ("OpenWhisk with Docker", "1", 2879.0),
             ("OpenWhisk with WOW", "1", 47.8),
@@ -79,15 +99,25 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
             ("OpenWhisk with Docker", MEANS, 16158.29),
             ("OpenWhisk with WOW", MEANS, 119.41),
         ]),
-    ])
+    ]
 }
 
-/// Milliseconds of each start; all are removed.
-fn starts(scene: &Scene, function: &Function, ids: &[String]) -> Result<Vec<f64>> {
+/// Starts all at a time; all are removed.
+fn cold_starts(
+    scene: &Scene,
+    platform: &Platform,
+    ids: &[String],
+    samples: &mut Samples,
+) -> Result<()> {
     let started = at_once(ids, |id| {
-        let started = Instant::now();
-        let door = function.open(scene, id, QUERY)?;
-        Ok((millis(started), door))
+        let began = Instant::now();
+        let action = platform.create(scene, id, ACTION)?;
+        let init = action.init()?;
+        Ok((millis(began), init, action))
     })?;
-    Ok(started.into_iter().map(|(took, _door)| took).collect())
+    for (start, init, _action) in started {
+        samples.start.push(start);
+        samples.init.push(init);
+    }
+    Ok(())
 }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use cwasi_bench::fixture::stage;
 use cwasi_bench::plan::Effort;
+use serde_json::Value;
 
-use crate::actions::{ABOUT, hashing, sides};
 use crate::exhibit::{Exhibit, Form};
+use crate::openwhisk::{ABOUT, hashing_for, platforms, waiting};
 use crate::run::{Group, Run};
 use crate::series::Series;
 use crate::sides::load::{Target, closed};
@@ -16,8 +17,7 @@ pub const MIXED: Group = Group {
     name: "WOW: mixed load",
     entries: &["wow-table-1"],
     run: |run| {
-        let (io, cpu) = (sleeping(run.effort, 300), hashing(run.effort, 100.0)?);
-        let exhibit = measure(run, "wow-table-1", 10, &[io, cpu])?;
+        let exhibit = measure(run, "wow-table-1", (1, 10), &[net(run), hash(run)?])?;
         Ok(vec![exhibit.published(&[
             ("Docker, about", CASE, 20.0),
             ("wasmer, by its gain", CASE, 60.0),
@@ -31,7 +31,7 @@ pub const IO: Group = Group {
     name: "WOW: I/O-bound load",
     entries: &["wow-io"],
     run: |run| {
-        let exhibit = measure(run, "wow-io", 12, &[sleeping(run.effort, 300)])?;
+        let exhibit = measure(run, "wow-io", FOUR_BY_THREE, &[net(run)])?;
         Ok(vec![exhibit.published(&[
             ("Docker, less than", CASE, 15.0),
             ("wasmer, wasmtime, wamr, about", CASE, 40.0),
@@ -42,19 +42,29 @@ pub const IO: Group = Group {
 pub const CPU: Group = Group {
     name: "WOW: CPU-bound load",
     entries: &["wow-cpu"],
-    run: |run| Ok(vec![measure(run, "wow-cpu", 10, &[hashing(run.effort, 100.0)?])?]),
+    run: |run| Ok(vec![measure(run, "wow-cpu", FOUR_BY_THREE, &[hash(run)?])?]),
 };
 
-const CASE: &str = "requests";
+/// WOW's containers of an action, and activations that run at a time in each.
+const FOUR_BY_THREE: (usize, usize) = (4, 3);
+/// The only case.
+pub const CASE: &str = "requests";
 
-/// A query for sleeping; little in a smoke test.
-#[must_use]
-pub fn sleeping(effort: Effort, millis: u32) -> String {
-    let millis = if effort == Effort::Smoke { 20 } else { millis };
-    format!("sleep={millis}")
+/// An action and its parameters.
+type Work = (&'static str, Value);
+
+/// WOW's request that waits for 300 ms.
+fn net(run: &Run) -> Work {
+    ("net", waiting(run.effort, 300))
 }
 
-const fn time(effort: Effort) -> Duration {
+/// Takes a native program 100 ms.
+fn hash(run: &Run) -> Result<Work> {
+    Ok(("hash", hashing_for(run.effort, 100.0)?))
+}
+
+/// For one side in one round.
+pub const fn time(effort: Effort) -> Duration {
     match effort {
         Effort::Full => Duration::from_secs(60),
         Effort::Quick => Duration::from_secs(3),
@@ -62,40 +72,63 @@ const fn time(effort: Effort) -> Duration {
     }
 }
 
-fn measure(run: &Run, id: &'static str, clients: usize, queries: &[String]) -> Result<Exhibit> {
+fn measure(
+    run: &Run,
+    id: &'static str,
+    (containers, concurrency): (usize, usize),
+    work: &[Work],
+) -> Result<Exhibit> {
     let scene = stage(&run.programs, "papers-throughput")?;
-    let functions = sides(run, &scene, clients)?;
-    let mut doors = Vec::new();
-    for (number, function) in functions.iter().enumerate() {
-        doors.push(function.open(&scene, &format!("function-{number}"), "hello")?);
+    let names: Vec<&'static str> = work.iter().map(|(name, _)| *name).collect();
+    let platforms = platforms(run, &scene, concurrency, &names)?;
+    let clients = containers * concurrency;
+    let mut sides = Vec::new();
+    for (side, platform) in platforms.iter().enumerate() {
+        let (mut actions, mut requests) = (Vec::new(), Vec::new());
+        for container in 0..containers {
+            let mut targets = Vec::new();
+            for (name, parameters) in work {
+                let action = platform.start(&scene, &format!("{name}-{side}-{container}"), name)?;
+                targets.push(action.activation(parameters));
+                actions.push(action);
+            }
+            // As many clients begin with each kind of work.
+            for client in 0..concurrency {
+                let mut targets = targets.clone();
+                targets.rotate_left(client % work.len());
+                requests.push(targets);
+            }
+        }
+        sides.push((platform, actions, requests, Vec::new()));
     }
     let (rounds, time) = (run.effort.pick(10, 3), time(run.effort));
-    let mut rates = vec![Vec::new(); doors.len()];
     for round in 0..=rounds {
-        for (door, rates) in doors.iter().zip(&mut rates) {
-            let targets: Vec<Target> = queries.iter().map(|query| door.target(query)).collect();
-            // As many clients begin with each query.
-            let rotated = |client: usize| {
-                let mut targets = targets.clone();
-                targets.rotate_left(client % queries.len());
-                targets
-            };
-            let clients: Vec<Vec<Target>> = (0..clients).map(rotated).collect();
-            let started = Instant::now();
-            let answers: usize = closed(&clients, time)?.iter().map(Vec::len).sum();
-            #[expect(clippy::cast_precision_loss, reason = "thousands of requests")]
-            let rate = answers as f64 / started.elapsed().as_secs_f64();
+        for (_, _, requests, rates) in &mut sides {
+            let rate = rate(requests, time)?;
             if round > 0 {
                 rates.push(rate);
             }
         }
     }
-    let series = functions.iter().zip(rates);
-    let series = series.map(|(function, rates)| Series::new(&function.side, CASE, "req/s", rates));
+    let series = sides
+        .into_iter()
+        .map(|(platform, _actions, _, rates)| Series::new(&platform.name, CASE, "req/s", rates));
+    let series = series.collect();
+    let work: Vec<String> = work.iter().map(|(name, with)| format!("{name} with {with}")).collect();
     let conditions = format!(
-        "{clients} clients, each of which asks in turn for {}; up to {clients} requests run at a time in one container; {time:?} for \
-         each side, {rounds} times in turns, after one to warm up. {ABOUT} On this machine’s processors; the paper’s server had 8.",
-        queries.join(", ")
+        "{clients} clients, each of which asks in turn for {}. Each action has {containers} containers, or ids of an executor, and up \
+         to {concurrency} of its activations run at a time in each. {time:?} for each side, {rounds} times in turns, after one to warm up. \
+         {ABOUT} On this machine’s processors; the paper’s server had 8.",
+        work.join(", ")
     );
-    Ok(Exhibit::new(id, Form::Boxes, conditions, series.collect()))
+    Ok(Exhibit::new(id, Form::Boxes, conditions, series))
+}
+
+/// Answers in a second.
+pub fn rate(clients: &[Vec<Target>], time: Duration) -> Result<f64> {
+    let started = Instant::now();
+    let answers: usize = closed(clients, time)?.iter().map(Vec::len).sum();
+    #[expect(clippy::cast_precision_loss, reason = "thousands of requests")]
+    let answers = answers as f64;
+    Ok(answers / started.elapsed().as_secs_f64())
 }

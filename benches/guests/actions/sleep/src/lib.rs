@@ -1,0 +1,8 @@
+//! The action `sleep` of WOW or of the thesis. Runs inside a guest.
+
+use cwasi::action::Value;
+
+#[cwasi::action]
+fn act(parameters: Value) -> Result<Value, String> {
+    bench_actions::sleep(&parameters)
+}

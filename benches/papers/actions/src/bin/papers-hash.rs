@@ -1,0 +1,7 @@
+//! The action `hash` as a native program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bench_actions::run_native(bench_actions::hash)
+}
