@@ -92,6 +92,7 @@ fn package(name: &str) -> Result<PathBuf, String> {
         "",
         "abi",
         "benches",
+        "benches/papers",
         "cli",
         "cli/kubectl",
         "host-functions",

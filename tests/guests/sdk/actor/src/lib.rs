@@ -27,6 +27,7 @@ fn act(payload: Vec<u8>) -> Result<Vec<u8>, String> {
         "context" => Ok(context().into_bytes()),
         "http" => http(&payload).map_err(|errno| errno.to_string()),
         "head" => head(&payload).map_err(|errno| errno.to_string()),
+        "hog" => hog(),
         other => Err(format!("actor knows no {other:?}")),
     }
 }
@@ -51,6 +52,14 @@ fn head(payload: &[u8]) -> Result<Vec<u8>, cwasi::ErrorKind> {
     }
     let seen = headers().into_iter().filter(|(name, _)| name.starts_with("x-"));
     Ok(seen.flat_map(|(name, value)| [name.as_bytes(), b"=", &value, b"\n"].concat()).collect())
+}
+
+/// Takes memory until something ends it.
+fn hog() -> ! {
+    let mut held = Vec::new();
+    loop {
+        held.push(vec![1_u8; 1 << 20]);
+    }
 }
 
 /// Length and FNV-1a of the bytes, as the caller computes them too.
