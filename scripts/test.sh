@@ -47,13 +47,11 @@ if [ $# -gt 0 ]; then
     done
     exec cargo test --workspace "${targets[@]}" "$@"
 fi
-# Tests mostly wait: three run for each processor at a time.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
-# Those end to end run beside the others, and their output follows. A failure stops neither, so that one run names
-# everything that fails.
+# End-to-end tests mostly wait: they run beside the others, three for each processor at a time, and their output follows.
+# A failure stops neither, so that one run names everything that fails.
 log=$TARGET_DIR/test-e2e.log
 say "testing end to end beside what follows: $log"
-setsid cargo test --workspace --test e2e >"$log" 2>&1 &
+RUST_TEST_THREADS=$((3 * $(nproc))) setsid cargo test --workspace --test e2e >"$log" 2>&1 &
 end_to_end=$!
 trap 'kill -- "-$end_to_end" 2>/dev/null || true' EXIT
 failed=()
