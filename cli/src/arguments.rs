@@ -90,6 +90,21 @@ pub struct ClusterArguments {
     pub context: Option<String>,
 }
 
+/// How a verb with `--push` speaks to the registry.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct SchemeArguments {
+    /// Speak HTTP without TLS to the registry [default: true for registries on this machine]
+    #[arg(
+        long,
+        requires = "push",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_name = "BOOL"
+    )]
+    pub plain_http: Option<bool>,
+}
+
 /// Arguments of verbs that reach nodes of a cluster.
 #[derive(Clone, Debug, Args)]
 pub struct NodeArguments {

@@ -27,6 +27,8 @@ fn a_request_runs_while_those_before_it_sleep() {
         caller.send(SLEEPS, LONG_MS);
         caller.send(SLEEPS, LONG_MS);
     }
+    // Requests of several callers arrive in any order.
+    eventually("a worker for each", || (function.workers().len() == 4).then_some(()));
     assert_eq!(function.caller().call(b"e"), Ok(b"e".to_vec()), "by the fifth worker");
     assert_eq!(function.workers().len(), 5);
     // The bound holds.

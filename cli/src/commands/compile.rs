@@ -20,7 +20,7 @@ use serde_json::json;
 
 use self::native::{Compilers, Module};
 use self::signed::Signing;
-use crate::arguments::Global;
+use crate::arguments::{Global, SchemeArguments};
 use crate::failure::{Exit, Failure};
 use crate::output;
 
@@ -48,16 +48,8 @@ pub struct Compile {
     /// Push the artifact to the image's registry instead, with the credentials of `docker login`
     #[arg(long, requires = "image")]
     push: bool,
-    /// Speak HTTP without TLS to the registry [default: true for registries on this machine]
-    #[arg(
-        long,
-        requires = "push",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
-    plain_http: Option<bool>,
+    #[command(flatten)]
+    scheme: SchemeArguments,
     /// Modules
     #[arg(required_unless_present = "image", value_name = "MODULE")]
     modules: Vec<PathBuf>,
@@ -77,7 +69,7 @@ impl Compile {
             let signing = Signing::new(key, &self.processor)?;
             return match &self.image {
                 Some(image) => {
-                    let to = self.push.then_some(self.plain_http);
+                    let to = self.push.then_some(self.scheme.plain_http);
                     signing.image(image, to, &mut compilers, global).await
                 }
                 None => {

@@ -15,7 +15,7 @@ use cwasi_coordinator::precompiled::SIGNATURE_EXTENSION;
 use serde_json::json;
 
 use super::local_images;
-use crate::arguments::Global;
+use crate::arguments::{Global, SchemeArguments};
 use crate::deployment::Node;
 use crate::failure::{Exit, Failure};
 use crate::image::{Image, ImageKind};
@@ -65,16 +65,8 @@ struct Build {
     /// Push it to its registry instead of writing into containerd, with the credentials of `docker login`
     #[arg(long, conflicts_with = "output")]
     push: bool,
-    /// Speak HTTP without TLS to the registry [default: true for registries on this machine]
-    #[arg(
-        long,
-        requires = "push",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
-    plain_http: Option<bool>,
+    #[command(flatten)]
+    scheme: SchemeArguments,
 }
 
 impl ImageVerb {
@@ -96,7 +88,7 @@ impl Build {
         };
         if self.push {
             // It may wait for a credential helper, which a signal ends as it ends this process.
-            let repository = Repository::open(&self.tag, self.plain_http)?;
+            let repository = Repository::open(&self.tag, self.scheme.plain_http)?;
             Interrupt::new()?
                 .or(async { Ok(repository.push(&image, output::note).await?) })
                 .await?;

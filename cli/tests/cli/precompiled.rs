@@ -76,6 +76,11 @@ fn an_executor_that_never_compiles_runs_signed_actions() {
     for file in ["action.cwasm", &level] {
         assert!(said.contains(&format!("{} signed\n", made.join(file).display())), "{said}");
     }
+    let mut twice = home.cwasi();
+    twice.env("CWASI_CONFIG", &maker).args(["compile", "--engine=wasmtime", "--sign"]).arg(&key);
+    twice.arg("--output").arg(&made).args([home.guest("action"), home.guest("action")]);
+    let text = stderr(&twice.output().unwrap());
+    assert!(text.contains("action.cwasm is of a module before"), "{text}");
     let folder = home.path(".config/cwasi");
     fs::create_dir_all(&folder).unwrap();
     let config = format!("[compile]\nenabled = false\ntrusted_keys = [{public:?}]\n");

@@ -39,7 +39,7 @@ mod error;
 mod eviction;
 mod placement;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use draft::{Draft, is_being_compiled, lock_file};
 pub use error::AotError;

@@ -39,8 +39,9 @@ impl CompileChild for Fails {
     }
 }
 
+/// Keeps what is said.
 #[derive(Default)]
-struct Lines(Mutex<Vec<String>>);
+pub struct Lines(Mutex<Vec<String>>);
 
 impl Progress for Lines {
     fn info(&self, text: &str) {
@@ -53,6 +54,11 @@ impl Progress for Lines {
 }
 
 impl Lines {
+    /// All of it, line by line.
+    pub fn text(self) -> String {
+        self.0.into_inner().unwrap().join("\n")
+    }
+
     fn has(&self, part: &str) -> bool {
         self.0.lock().unwrap().iter().any(|line| line.contains(part))
     }

@@ -1,14 +1,13 @@
 //! Precompiled code beside a module: taken when all is as it was signed, and otherwise compiled anew, with the reason.
 
-use std::sync::Mutex;
-
 use sha2::{Digest as _, Sha256};
 
 use super::super::aot::AotError;
+use super::super::aot::tests::Lines;
 use super::super::fingerprint::{Fingerprint, fingerprint};
 use super::super::precompiled::tests::key_files;
 use super::super::precompiled::{SigningKey, Statement, sign};
-use super::tests::{Copy, NoImages, spec_of};
+use super::tests::{Copy, node, request, spec_of};
 use super::*;
 use cwasi_config::CompileConfig;
 
@@ -16,19 +15,6 @@ const MODULE: &str = r#"(module (func (export "_start")))"#;
 /// "Native code": the fake compiler makes other bytes.
 const CODE: &[u8] = b"signed native code";
 const ENGINE: Engine = Engine::Wasmtime;
-
-#[derive(Default)]
-struct Lines(Mutex<Vec<String>>);
-
-impl Progress for Lines {
-    fn info(&self, text: &str) {
-        self.0.lock().unwrap().push(text.to_owned());
-    }
-
-    fn warn(&self, text: &str) {
-        self.info(text);
-    }
-}
 
 /// A node, and the root file system of a container.
 struct Fixture {
@@ -100,32 +86,14 @@ impl Fixture {
 
     async fn start(&self) -> Start {
         let (rootfs, cache) = (self.dir.path().join("rootfs"), self.dir.path().join("cache"));
-        let coordinator = Coordinator {
-            cache: AotCache::new(&cache, fingerprint, &self.config),
-            images: NoImages,
-            compiler: Copy::default(),
-            engine: ENGINE,
-            trust_groups: Vec::new(),
-            workers_max: 8,
-            triggers: TriggerPolicy::default(),
-            http: HttpConfig::default(),
-            sample: TraceStart::UNSAMPLED.sample,
-        };
+        let cache = AotCache::new(&cache, fingerprint, &self.config);
+        let coordinator = node(cache, ENGINE, Copy::default());
         let spec = spec_of(&serde_json::Map::new());
-        let request = PlanRequest {
-            spec: &spec,
-            rootfs: &rootfs,
-            namespace: "n",
-            container: "c",
-            group: "g",
-            instance: "i",
-            socket: Path::new("/s"),
-            delivery: self.delivery.as_ref(),
-        };
+        let request = PlanRequest { delivery: self.delivery.as_ref(), ..request(&spec, &rootfs) };
         let lines = Lines::default();
         let plan = coordinator.plan(&request, &lines).await;
         let compiled = coordinator.compiler.compiled().len();
-        Start { plan, compiled, lines: lines.0.into_inner().unwrap().join("\n") }
+        Start { plan, compiled, lines: lines.text() }
     }
 }
 

@@ -77,6 +77,35 @@ pub fn spec_of(annotations: &serde_json::Map<String, serde_json::Value>) -> Spec
     serde_json::from_value(spec).unwrap()
 }
 
+/// A node's coordinator.
+pub fn node(cache: AotCache, engine: Engine, compiler: Copy) -> Coordinator<NoImages, Copy> {
+    Coordinator {
+        cache,
+        images: NoImages,
+        compiler,
+        engine,
+        trust_groups: Vec::new(),
+        workers_max: 8,
+        triggers: TriggerPolicy::default(),
+        http: HttpConfig::default(),
+        sample: TraceStart::UNSAMPLED.sample,
+    }
+}
+
+/// A container whose module does not come later.
+pub fn request<'a>(spec: &'a Spec, rootfs: &'a Path) -> PlanRequest<'a> {
+    PlanRequest {
+        spec,
+        rootfs,
+        namespace: "n",
+        container: "c",
+        group: "g",
+        instance: "i",
+        socket: Path::new("/s"),
+        delivery: None,
+    }
+}
+
 /// Plans a function on a node of `engine`, with this annotation.
 async fn planned(
     engine: Engine,
@@ -101,28 +130,9 @@ async fn planned_module(
     let annotations: serde_json::Map<_, _> =
         annotation.map(|(key, value)| (key.to_owned(), value.into())).into_iter().collect();
     let spec = spec_of(&annotations);
-    let coordinator = Coordinator {
-        cache: AotCache::new(dir.path(), fingerprint, &CompileConfig::default()),
-        images: NoImages,
-        compiler,
-        engine,
-        trust_groups: Vec::new(),
-        workers_max: 8,
-        triggers: TriggerPolicy::default(),
-        http: HttpConfig::default(),
-        sample: TraceStart::UNSAMPLED.sample,
-    };
-    let request = PlanRequest {
-        spec: &spec,
-        rootfs: &rootfs,
-        namespace: "n",
-        container: "c",
-        group: "g",
-        instance: "i",
-        socket: Path::new("/s"),
-        delivery: None,
-    };
-    let plan = coordinator.plan(&request, &Silent).await;
+    let cache = AotCache::new(dir.path(), fingerprint, &CompileConfig::default());
+    let coordinator = node(cache, engine, compiler);
+    let plan = coordinator.plan(&request(&spec, &rootfs), &Silent).await;
     (plan, coordinator.compiler.compiled())
 }
 

@@ -1,5 +1,6 @@
 //! Native code that leaves the node: compiled for named processors, with a signature beside each file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -54,12 +55,20 @@ impl Signing {
         compilers: &mut Compilers,
         global: &Global,
     ) -> Result<ExitCode, Failure> {
+        let mut written = BTreeSet::new();
         for path in modules {
             let module = compilers.check(&super::read(path)?, &path.display().to_string())?;
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             let folder = folder.or(path.parent()).unwrap_or(Path::new(""));
             for code in self.code(&module, &name, compilers).await? {
                 let file = folder.join(&code.name);
+                if !written.insert(file.clone()) {
+                    let (file, name) = (file.display(), &module.origin);
+                    let text = format!(
+                        "{file} is of a module before {name} already: compile that one into another folder (--output)"
+                    );
+                    return Err(Failure::text(Exit::Usage, text));
+                }
                 write(&file, &code)?;
                 let file = file.display();
                 if global.json {
