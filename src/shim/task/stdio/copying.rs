@@ -6,15 +6,19 @@
 //! container's init all its processes end, so init's output is the fifo itself.
 
 use std::io::{self, PipeReader};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::task::JoinSet;
 
+use cwasi_sys::seqpacket::unread;
+
 /// Longest wait for the rest of an output.
 const OUTPUT_MAX: Duration = Duration::from_secs(2);
+/// Between two looks whether an output was read.
+const POLL: Duration = Duration::from_millis(2);
 
 /// A pipe to a fifo, before it is copied.
 #[derive(Debug)]
@@ -78,6 +82,19 @@ pub async fn drain(mut copying: JoinSet<()>) {
     }
 }
 
+/// Waits until the client has read these outputs, for a bounded time: containerd's client opens them in the background,
+/// and gives up what it has not opened when its process is deleted.
+pub async fn until_read(outputs: &[OwnedFd]) {
+    let is_unread = |output: &OwnedFd| unread(output.as_fd()).is_some_and(|bytes| bytes > 0);
+    let all = async {
+        while outputs.iter().any(is_unread) {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    // A client that is gone reads nothing.
+    let _bounded = tokio::time::timeout(OUTPUT_MAX, all).await;
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -109,5 +126,22 @@ mod tests {
         drain(copying).await;
         let read = tokio::task::spawn_blocking(|| reading.join().unwrap()).await.unwrap();
         assert!(read == bytes, "{} of {} bytes", read.len(), bytes.len());
+    }
+
+    #[tokio::test]
+    async fn an_output_is_awaited_until_its_client_has_read_it() {
+        let (mut client, mut process) = io::pipe().unwrap();
+        let outputs = [OwnedFd::from(client.try_clone().unwrap())];
+        process.write_all(b"out").unwrap();
+        let waiting = until_read(&outputs);
+        tokio::pin!(waiting);
+        tokio::select! {
+            biased;
+            () = &mut waiting => panic!("nobody has read it"),
+            () = std::future::ready(()) => {}
+        }
+        client.read_exact(&mut [0; 3]).unwrap();
+        waiting.await;
+        until_read(&outputs).await;
     }
 }

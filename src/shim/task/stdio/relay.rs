@@ -7,7 +7,7 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::copying::{OutputPipe, drain};
+use super::copying::{OutputPipe, drain, until_read};
 use super::input::copy_input;
 use super::logger::Logger;
 use super::rotated_log::LogPipe;
@@ -118,10 +118,11 @@ impl StdioRelay {
         std::mem::take(&mut self.logs)
     }
 
-    /// Waits until all output is copied and logged, then closes everything and ends the logging program.
+    /// Waits until all output is copied, logged and read, then closes everything and ends the logging program.
     pub async fn finish(mut self) {
         drain(std::mem::take(&mut self.copying)).await;
         drain(self.take_logs()).await;
+        until_read(&self.outputs).await;
         if let Some(logger) = self.close() {
             logger.end().await;
         }
