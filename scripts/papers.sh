@@ -7,6 +7,9 @@
 #
 # Programs of other projects in the folder PEERS, or on PATH, become sides (docs/papers.md).
 #
+# A full run goes on after the groups that an interrupted one has measured at the same revision, and any other with
+# RESUME=yes; target/papers/kept has them.
+#
 # A table or figure that cannot be measured fails the run; a side that cannot be had is named in the report. The first
 # quick or full run builds `wasmtime serve`; a smoke test uses it if it is there. Everything runs on private containerds
 # below .cwasi/, which end with the script.
@@ -20,9 +23,11 @@ effort=${1:?usage: papers.sh full|quick|smoke [--exhibit PART-OF-AN-ID], or pape
 if [ "$effort" = record ]; then
     out=$TARGET_DIR/papers record=$CHECKOUT/benches/papers/record
     [ -e "$out/exhibits.md" ] || die "$out has no results: run make papers"
-    cp "$out"/{claims,exhibits,conditions}.md "$record"
-    # Without the file's name and time: the same samples give the same bytes.
+    cp "$out"/{claims,exhibits,conditions}.md "$out/tables.txt" "$record"
+    # Without names, owners and times: the same samples and plots give the same bytes.
     gzip --best --no-name <"$out/samples.csv" >"$record/samples.csv.gz"
+    tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - \
+        $(cd "$out" && ls -- *.svg) | gzip --best --no-name >"$record/plots.tar.gz"
     exit
 fi
 
@@ -41,5 +46,12 @@ else
     programs=$TARGET_DIR/release out=$TARGET_DIR/papers
 fi
 [ ! -x "$WASMTIME_DIR/bin/wasmtime" ] || export CWASI_BENCH_WASMTIME=$WASMTIME_DIR/bin/wasmtime
+# A changed tree has no revision that a later run could go on at.
+revision=$(git rev-parse --short HEAD) resume=()
+if [ -n "$(git status --porcelain)" ]; then
+    revision="$revision, changed"
+elif [ "$effort" = full ] || [ -n "${RESUME:-}" ]; then
+    resume=(--resume)
+fi
 say "measuring"
-"$programs/cwasi-papers" "$@" --out "$out"
+"$programs/cwasi-papers" "$@" --out "$out" --revision "$revision" "${resume[@]}"

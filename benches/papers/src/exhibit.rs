@@ -1,6 +1,8 @@
 //! A table or figure of a paper with what we measured for it.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use crate::series::Series;
 
@@ -36,7 +38,7 @@ impl Paper {
 }
 
 /// How an exhibit is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
     /// The medians of each side over the cases' numbers.
@@ -50,27 +52,27 @@ pub enum Form {
 }
 
 /// A number of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// The paper's name of what it measured.
-    pub side: &'static str,
-    pub case: &'static str,
+    pub side: Cow<'static, str>,
+    pub case: Cow<'static, str>,
     /// In the exhibit's unit.
     pub value: f64,
 }
 
 /// A table or figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exhibit {
     /// That of [`crate::contents::CONTENTS`].
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     pub form: Form,
     /// How it was measured.
     pub conditions: String,
     pub published: Vec<Published>,
     pub series: Vec<Series>,
     /// The side that the Mann-Whitney U test compares with the others, where the paper has the test.
-    pub tested: Option<&'static str>,
+    pub tested: Option<Cow<'static, str>>,
     /// Sides whose numbers are lower bounds: the run ended before the side did.
     pub bounded: Vec<String>,
 }
@@ -85,7 +87,7 @@ impl Exhibit {
     ) -> Self {
         let conditions = conditions.into();
         Self {
-            id,
+            id: id.into(),
             form,
             conditions,
             published: Vec::new(),
@@ -98,14 +100,17 @@ impl Exhibit {
     #[must_use]
     pub fn published(mut self, numbers: &[(&'static str, &'static str, f64)]) -> Self {
         let numbers = numbers.iter();
-        self.published.extend(numbers.map(|&(side, case, value)| Published { side, case, value }));
+        self.published.extend(numbers.map(|&(side, case, value)| {
+            let (side, case) = (side.into(), case.into());
+            Published { side, case, value }
+        }));
         self
     }
 
     /// Compares this side with the others by the Mann-Whitney U test.
     #[must_use]
-    pub const fn tested(mut self, side: &'static str) -> Self {
-        self.tested = Some(side);
+    pub fn tested(mut self, side: &'static str) -> Self {
+        self.tested = Some(side.into());
         self
     }
 
@@ -140,8 +145,8 @@ impl Exhibit {
     }
 
     #[must_use]
-    pub fn unit(&self) -> &'static str {
-        self.series.first().map_or("", |series| series.unit)
+    pub fn unit(&self) -> &str {
+        self.series.first().map_or("", |series| &series.unit)
     }
 
     /// What is wrong with it: series without samples, in several units, or none at all.

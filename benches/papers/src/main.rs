@@ -8,8 +8,10 @@ mod claims;
 mod contents;
 mod cwasi;
 mod exhibit;
+mod kept;
 mod openwhisk;
 mod operator;
+mod overview;
 mod peers;
 mod report;
 mod run;
@@ -69,6 +71,12 @@ struct Selection {
     /// Folder of the report; by default papers/ beside the build's profile.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// The revision that is measured, for the record.
+    #[arg(long, default_value = "unknown")]
+    revision: String,
+    /// Go on after the groups that an earlier run of the same revision, programs and effort has measured.
+    #[arg(long)]
+    resume: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -90,6 +98,10 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     let out =
         selection.out.unwrap_or_else(|| programs.parent().unwrap_or(&programs).join("papers"));
     let mut run = Run::new(effort, programs, &selection.exhibit);
+    run.report.revision.clone_from(&selection.revision);
+    if selection.resume {
+        run.resume(out.join("kept"), &selection.revision);
+    }
     let papers = [cwasi::GROUPS, wow::GROUPS, thesis::GROUPS, operator::GROUPS];
     for group in papers.into_iter().flatten() {
         run.measure(group);
@@ -98,6 +110,7 @@ fn run(effort: Effort, selection: Selection) -> Result<ExitCode> {
     run.report.write(&out)?;
     let claims = claims::table(&run.report)?;
     std::fs::write(out.join("claims.md"), &claims)?;
+    std::fs::write(out.join("exhibits.md"), overview::table(&run.report)?)?;
     print!("{}\n{claims}", run.report.text()?);
     let mut problems = run.problems();
     problems.extend(claims::problems(&run.report));

@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::contents::CONTENTS;
 use crate::exhibit::Exhibit;
+use crate::kept::Kept;
 use crate::peers;
 use crate::report::Report;
 use crate::sides::images::Archive;
@@ -36,6 +37,8 @@ pub struct Run {
     pub programs: PathBuf,
     pub report: Report,
     filter: String,
+    /// Where measured groups are kept, if they are.
+    kept: Option<Kept>,
     wasmedge_guests: OnceLock<TempDir>,
     own_image: OnceLock<(Archive, TempDir)>,
 }
@@ -66,9 +69,17 @@ impl Run {
             programs,
             report,
             filter,
+            kept: None,
             wasmedge_guests: OnceLock::new(),
             own_image: OnceLock::new(),
         }
+    }
+
+    /// Keeps each group that is measured in `folder`, and does not measure again what is there of this revision, these
+    /// programs and this effort.
+    pub fn resume(&mut self, folder: PathBuf, revision: &str) {
+        let Report { effort, versions, .. } = &self.report;
+        self.kept = Some(Kept::new(folder, format!("{revision} {effort} {versions:?}")));
     }
 
     fn wants(&self, id: &str) -> bool {
@@ -132,15 +143,22 @@ impl Run {
         if !group.entries.iter().any(|id| self.wants(id)) {
             return;
         }
-        eprintln!("{}…", group.name);
         let (started, mut exhibits) = (Instant::now(), Vec::new());
         let ended = caught(|| {
+            if let Some(kept) = &self.kept
+                && let Some(before) = kept.read(group.name)?
+            {
+                eprintln!("{}: kept from an earlier run", group.name);
+                exhibits = before;
+                return Ok(());
+            }
+            eprintln!("{}…", group.name);
             exhibits = (group.run)(self)?;
             for id in group.entries {
                 let is_there = exhibits.iter().any(|exhibit| exhibit.id == *id);
                 ensure!(is_there, "it gave no {id}");
             }
-            Ok(())
+            self.kept.as_ref().map_or(Ok(()), |kept| kept.write(group.name, &exhibits))
         });
         self.report.exhibits.append(&mut exhibits);
         if let Err(error) = ended {
@@ -212,6 +230,22 @@ mod tests {
         assert_eq!(run("wow-io", half), ["wow-io: it gave no wow-io"]);
         let all = |_: &Run| Ok(vec![exhibit("wow-cpu"), exhibit("wow-io")]);
         assert_eq!(run("wow-io", all), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_run_goes_on_after_the_groups_of_an_earlier_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |revision: &str, run: fn(&Run) -> Result<Vec<Exhibit>>| {
+            let mut under_way = Run::new(Effort::Smoke, PathBuf::new(), "wow-cpu");
+            under_way.resume(folder.path().to_owned(), revision);
+            under_way.measure(&Group { name: "group", entries: &["wow-cpu"], run });
+            under_way.problems()
+        };
+        let fails = |_: &Run| anyhow::bail!("measured again");
+        assert_eq!(run("a", fails), ["wow-cpu: measured again"]);
+        assert_eq!(run("a", |_| Ok(vec![exhibit("wow-cpu")])), Vec::<String>::new());
+        assert_eq!(run("a", fails), Vec::<String>::new());
+        assert_eq!(run("b", fails), ["wow-cpu: measured again"]);
     }
 
     #[test]

@@ -1,25 +1,32 @@
 //! A measured series, from which tables, plots, CSV and JSON are made, and its statistics.
 
+use std::borrow::Cow;
+
 use cwasi_bench::stats::{quantile, sorted};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::stats_tests::Alternative;
 use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
 
 /// Samples of one side in one case.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Who was measured: `cwasi local`, `native in runc`…
     pub side: String,
     /// What was varied: `2 MB`, `10`, `aes`. Plots put cases that begin with a number in its place.
     pub case: String,
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     pub samples: Vec<f64>,
 }
 
 impl Series {
     #[must_use]
-    pub fn new(side: &str, case: impl ToString, unit: &'static str, samples: Vec<f64>) -> Self {
-        Self { side: side.to_owned(), case: case.to_string(), unit, samples }
+    pub fn new(
+        side: &str,
+        case: impl ToString,
+        unit: impl Into<Cow<'static, str>>,
+        samples: Vec<f64>,
+    ) -> Self {
+        Self { side: side.to_owned(), case: case.to_string(), unit: unit.into(), samples }
     }
 
     /// `None` without samples.
@@ -91,7 +98,7 @@ pub fn with_means(series: &[Series]) -> Vec<Series> {
         let Some(Summary { mean, .. }) = one.summary() else { continue };
         match all.iter_mut().find(|series| series.side == one.side && series.case == MEANS) {
             Some(means) => means.samples.push(mean),
-            None => all.push(Series::new(&one.side, MEANS, one.unit, vec![mean])),
+            None => all.push(Series::new(&one.side, MEANS, one.unit.clone(), vec![mean])),
         }
     }
     all

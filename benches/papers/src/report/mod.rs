@@ -1,7 +1,6 @@
 //! What a run leaves: `index.html` with tables and plots, `report.json`, `samples.csv`, a plot for each figure, and the
 //! tables in the terminal.
 
-mod overview;
 mod page;
 mod plot;
 mod table;
@@ -23,6 +22,8 @@ pub struct Report {
     pub machine: Machine,
     /// How much was measured: `quick`, `full` or `smoke`.
     pub effort: &'static str,
+    /// Of the repository.
+    pub revision: String,
     /// Programs and their versions.
     pub versions: Vec<(String, String)>,
     pub exhibits: Vec<Exhibit>,
@@ -38,7 +39,8 @@ impl Report {
     pub fn new(machine: Machine, effort: &'static str, versions: Vec<(String, String)>) -> Self {
         let own = |(side, reason): (&str, &str)| (side.to_owned(), reason.to_owned());
         let absent = ABSENT_SIDES.map(own).to_vec();
-        Self { machine, effort, versions, exhibits: Vec::new(), absent, failed: Vec::new() }
+        let (revision, exhibits, failed) = (String::new(), Vec::new(), Vec::new());
+        Self { machine, effort, revision, versions, exhibits, absent, failed }
     }
 
     #[must_use]
@@ -64,7 +66,7 @@ impl Report {
             problems.extend(problem.map(|problem| format!("{}: {problem}", entry.id)));
         }
         let known = |id: &str| CONTENTS.iter().any(|entry| entry.id == id && entry.is_measured());
-        let unknown = self.exhibits.iter().filter(|exhibit| !known(exhibit.id));
+        let unknown = self.exhibits.iter().filter(|exhibit| !known(&exhibit.id));
         problems.extend(unknown.map(|exhibit| format!("{}: no table or figure", exhibit.id)));
         // What fails after its entries were measured (a leftover, say) fails the run all the same.
         let others = self.failed.iter().filter(|(id, _)| !known(id));
@@ -83,7 +85,7 @@ impl Report {
         }
         fs::write(folder.join("report.json"), serde_json::to_vec_pretty(self)?)?;
         fs::write(folder.join("samples.csv"), self.samples()?)?;
-        fs::write(folder.join("exhibits.md"), overview::table(self)?)?;
+        fs::write(folder.join("tables.txt"), self.text()?)?;
         fs::write(folder.join("conditions.md"), self.conditions()?)?;
         fs::write(folder.join("index.html"), page::page(self)?)?;
         Ok(())
@@ -91,7 +93,8 @@ impl Report {
 
     /// The machine, the programs, and how each table or figure was measured.
     fn conditions(&self) -> Result<String> {
-        let mut text = format!("{} run. {}\n", self.effort, self.machine.sentence());
+        let Self { effort, revision, machine, .. } = self;
+        let mut text = format!("{effort} run of revision {revision}. {}\n", machine.sentence());
         for (name, version) in &self.versions {
             writeln!(text, "\n- {name}: {version}")?;
         }
@@ -107,7 +110,7 @@ impl Report {
         for exhibit in &self.exhibits {
             for series in &exhibit.series {
                 for sample in &series.samples {
-                    let (side, case, unit) = (&series.side, &series.case, series.unit);
+                    let (side, case, unit) = (&series.side, &series.case, &series.unit);
                     writeln!(text, "{},\"{side}\",\"{case}\",{unit},{sample}", exhibit.id)?;
                 }
             }
@@ -182,7 +185,7 @@ mod tests {
         empty.exhibits[0].series[0].samples.clear();
         assert_eq!(empty.problems(|_| true).len(), 1);
         let mut unknown = report;
-        unknown.exhibits[0].id = "cwasi-figure-99";
+        unknown.exhibits[0].id = "cwasi-figure-99".into();
         assert_eq!(unknown.problems(|_| true).len(), 2);
     }
 

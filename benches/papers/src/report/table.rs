@@ -31,7 +31,7 @@ pub enum Cells {
 pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut cases = exhibit.cases();
-    let others = exhibit.published.iter().map(|number| number.case);
+    let others = exhibit.published.iter().map(|number| &*number.case);
     let others: Vec<_> = others.filter(|case| !cases.contains(case)).collect();
     for case in others {
         if !cases.contains(&case) {
@@ -66,7 +66,7 @@ fn kind(side: &str) -> &str {
 fn compared(exhibit: &Exhibit, case: &str, side: &str) -> String {
     let sides = exhibit.sides();
     let first = || sides.iter().copied().find(|first| kind(first) == kind(side));
-    let Some(first) = exhibit.tested.or_else(first) else { return String::new() };
+    let Some(first) = exhibit.tested.as_deref().or_else(first) else { return String::new() };
     if first == side {
         return String::new();
     }
