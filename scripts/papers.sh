@@ -26,8 +26,8 @@ if [ "$effort" = record ]; then
     cp "$out"/{claims,exhibits,conditions}.md "$out/tables.txt" "$record"
     # Without names, owners and times: the same samples and plots give the same bytes.
     gzip --best --no-name <"$out/samples.csv" >"$record/samples.csv.gz"
-    tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - \
-        $(cd "$out" && ls -- *.svg) | gzip --best --no-name >"$record/plots.tar.gz"
+    (cd "$out" && tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - -- *.svg) |
+        gzip --best --no-name >"$record/plots.tar.gz"
     exit
 fi
 
