@@ -20,6 +20,8 @@ const WOW_LISTENING: &str = "Listening on: ";
 /// Where WOW's listens always.
 const WOW_ADDRESS: ([u8; 4], u16) = ([127, 0, 0, 1], 9000);
 
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
 /// Longest wait until it accepts connections.
 const ACCEPTS_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
@@ -28,28 +30,30 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct Executor {
     process: Child,
     pub address: SocketAddr,
-    /// Where ours keeps its state.
-    _home: TempDir,
+    /// Where ours keeps its cache and its state.
+    _folders: Vec<TempDir>,
 }
 
 impl Executor {
-    /// Starts `cwasi openwhisk` of these programs, with a home of its own.
+    /// Starts `cwasi openwhisk` of these programs, with a home of its own, and a state folder in memory as that of a
+    /// user's session is.
     ///
     /// # Errors
     /// When it does not say where it listens.
     pub fn start_ours(programs: &Path) -> Result<Self> {
         let home = tempfile::tempdir()?;
+        let state = tempfile::tempdir_in(MEMORY).or_else(|_missing| tempfile::tempdir())?;
         let program = programs.join("cwasi");
         let mut command = ends_with_us(&program, "TERM");
         command.args(["openwhisk", "--listen", "127.0.0.1:0"]).env_clear();
-        command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
+        command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", state.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(|| program.display().to_string())?;
         let stderr = process.stderr.take().context("stderr is a pipe")?;
         let address = address(stderr, LISTENING);
         let unknown = SocketAddr::from(([127, 0, 0, 1], 0));
         // Dropping it ends the process, also after an error.
-        let mut executor = Self { process, address: unknown, _home: home };
+        let mut executor = Self { process, address: unknown, _folders: vec![home, state] };
         executor.address = address.with_context(|| program.display().to_string())?;
         Ok(executor)
     }
@@ -64,7 +68,7 @@ impl Executor {
         let mut process = command.spawn().with_context(|| program.display().to_string())?;
         let stdout = process.stdout.take().context("stdout is a pipe")?;
         let expected = SocketAddr::from(WOW_ADDRESS);
-        let mut executor = Self { process, address: expected, _home: tempfile::tempdir()? };
+        let mut executor = Self { process, address: expected, _folders: Vec::new() };
         let address = address(stdout, WOW_LISTENING)?;
         ensure!(address == expected, "{} listens on {address}", program.display());
         executor.accepts()?;
