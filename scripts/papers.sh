@@ -3,7 +3,8 @@
 #
 #   papers.sh quick|full [--exhibit PART-OF-AN-ID]   release code: target/papers/index.html
 #   papers.sh smoke [--exhibit PART-OF-AN-ID]        each case once, with the programs of the tests: target/papers-smoke
-#   papers.sh record                                 copies the results of target/papers to benches/papers/record
+#   papers.sh record                                 copies the results of target/papers to benches/papers/record, and
+#                                                    their numbers into docs/papers.md
 #
 # Programs of other projects in the folder PEERS, or on PATH, become sides (docs/papers.md).
 #
@@ -28,6 +29,7 @@ if [ "$effort" = record ]; then
     gzip --best --no-name <"$out/samples.csv" >"$record/samples.csv.gz"
     (cd "$out" && tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - -- *.svg) |
         gzip --best --no-name >"$record/plots.tar.gz"
+    "$TARGET_DIR/release/cwasi-papers" quote "$record" docs/papers.md
     exit
 fi
 

@@ -448,24 +448,6 @@ mod tests {
         }
     }
 
-    /// Rows of the page's claims with a number of ours.
-    fn numbers(page: &str) -> Vec<&str> {
-        let (_, claims) = page.split_once("\n## Claims\n").unwrap();
-        let rows = claims.lines().filter(|line| line.contains("| `EXHIBIT="));
-        rows.filter(|row| row.split(" | ").nth(2).is_some_and(|ours| ours != "–")).collect()
-    }
-
-    #[test]
-    fn the_page_quotes_the_record() {
-        let page = include_str!("../../../docs/papers.md");
-        let record = include_str!("../record/claims.md");
-        let quoted = numbers(page);
-        assert!(!quoted.is_empty());
-        for row in quoted {
-            assert!(record.lines().any(|line| line == row), "no row of record/claims.md: {row}");
-        }
-    }
-
     #[test]
     fn the_page_has_every_claim_with_the_papers_number() {
         let page = include_str!("../../../docs/papers.md");

@@ -13,6 +13,7 @@ mod openwhisk;
 mod operator;
 mod overview;
 mod peers;
+mod quote;
 mod report;
 mod run;
 mod series;
@@ -20,7 +21,7 @@ mod sides;
 mod thesis;
 mod wow;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
@@ -46,6 +47,8 @@ enum Verb {
     Quick(Selection),
     /// Each case once: shows that it works, says nothing about time.
     Smoke(Selection),
+    /// Puts the numbers of a record into the tables of a page, whose verdicts stay.
+    Quote { record: PathBuf, page: PathBuf },
     /// The client of a baseline.
     #[command(hide = true)]
     Peer(Peer),
@@ -84,12 +87,22 @@ fn main() -> Result<ExitCode> {
         Verb::Full(selection) => run(Effort::Full, selection),
         Verb::Quick(selection) => run(Effort::Quick, selection),
         Verb::Smoke(selection) => run(Effort::Smoke, selection),
+        Verb::Quote { record, page } => quote_in(&record, &page).map(|()| ExitCode::SUCCESS),
         Verb::Peer(peer) => run_client(&peer).map(|()| ExitCode::SUCCESS),
         Verb::PeerServer(peer) => run_server(&peer).map(|()| ExitCode::SUCCESS),
         Verb::Handler => run_handler().map(|()| ExitCode::SUCCESS),
         Verb::ActionServer => serve(Mode::Server).map(|()| ExitCode::SUCCESS),
         Verb::ActionProxy => serve(Mode::Proxy).map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Quotes the record in the folder `record` in a page.
+fn quote_in(record: &Path, page: &Path) -> Result<()> {
+    let read =
+        |file: &Path| std::fs::read_to_string(file).with_context(|| file.display().to_string());
+    let (claims, exhibits) = (read(&record.join("claims.md"))?, read(&record.join("exhibits.md"))?);
+    let quoted = quote::quote(&read(page)?, &claims, &exhibits);
+    std::fs::write(page, quoted).with_context(|| page.display().to_string())
 }
 
 /// Fails when a table or figure could not be measured.
