@@ -17,6 +17,9 @@ use serde::Serialize;
 use crate::contents::{ABSENT_SIDES, CONTENTS, Entry, Status};
 use crate::exhibit::{Exhibit, Form};
 
+#[cfg(test)]
+pub use table::kind;
+
 /// A run's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {

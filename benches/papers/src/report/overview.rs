@@ -6,6 +6,7 @@ use anyhow::Result;
 use cwasi_bench::report::terminal::digits;
 
 use super::Report;
+use super::table::kind;
 use crate::contents::{CONTENTS, Entry, Status};
 use crate::exhibit::{Exhibit, Paper};
 use crate::series::{mann_whitney, number};
@@ -87,13 +88,12 @@ fn medians(exhibit: &Exhibit, case: &str) -> (String, String) {
     (medians.join("; "), counts)
 }
 
-/// p of the Mann-Whitney U test of our first side and of the first one that is not ours.
+/// p of the Mann-Whitney U test of our first side and of the first one of its kind that is not ours.
 fn significance(exhibit: &Exhibit, case: &str) -> Option<String> {
-    let first = |ours: bool| {
-        let side = exhibit.sides().into_iter().find(|side| side.starts_with(OURS) == ours)?;
-        exhibit.of(side, case)
-    };
-    let p = mann_whitney(&first(true)?.samples, &first(false)?.samples)?;
+    let sides = exhibit.sides();
+    let ours = sides.iter().find(|side| side.starts_with(OURS))?;
+    let other = sides.iter().find(|side| !side.starts_with(OURS) && kind(side) == kind(ours))?;
+    let p = mann_whitney(&exhibit.of(ours, case)?.samples, &exhibit.of(other, case)?.samples)?;
     Some(if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.2}") })
 }
 
@@ -123,5 +123,18 @@ mod tests {
         assert!(table.contains(expected), "{table}");
         assert!(table.contains("not measured: There is no Raspberry Pi here."), "{table}");
         assert!(!table.contains("EXHIBIT=wow-figure-5"));
+    }
+
+    #[test]
+    fn p_is_of_two_sides_whose_numbers_compare() {
+        let of = |side: &str, samples: &[f64]| Series::new(side, "10", "ms", samples.to_vec());
+        let ours = of("CWASI local, at a time", &[1.0, 2.0, 3.0]);
+        let in_turn = of("WasmEdge HTTP (own), in turn", &[1.0, 2.0, 3.0]);
+        let exhibit = |series| Exhibit::new("cwasi-figure-8a", Form::Lines, "", series);
+        let alone = exhibit(vec![ours.clone(), in_turn.clone()]);
+        assert_eq!(significance(&alone, "10"), None);
+        let native = of("hyper in runc, at a time", &[7.0, 8.0, 9.0]);
+        let both = exhibit(vec![ours, in_turn, native]);
+        assert_eq!(significance(&both, "10").as_deref(), Some("0.08"));
     }
 }

@@ -56,7 +56,7 @@ pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
 }
 
 /// What a side's number is, behind its name: numbers of two kinds do not compare.
-fn kind(side: &str) -> &str {
+pub fn kind(side: &str) -> &str {
     const WAYS: [&str; 2] = ["in turn", "at a time"];
     let way = side.rsplit_once(", ").map(|(_, way)| way).filter(|way| WAYS.contains(way));
     way.or_else(|| side.split_once(": ").map(|(_, kind)| kind)).unwrap_or_default()
@@ -136,6 +136,7 @@ mod tests {
         assert_eq!(compared("ours, in turn"), "");
         assert_eq!(compared("native, in turn"), "1.50× ours, in turn");
         assert_eq!(kind("CWASI local: call"), "call");
+        assert_eq!(kind("CWASI networked (TLS) in WasmEdge, at a time"), "at a time");
         assert_eq!(kind("CWASI wasmtime, one workflow"), "");
     }
 }
