@@ -96,9 +96,9 @@ pub fn text(exhibit: &Exhibit) -> Result<String> {
     let mut text = String::new();
     let header =
         ["n", "p25", "p50", "p75", "mean", "SD"].map(|name| format!("{name:>8}")).join(" ");
-    writeln!(text, "  {:<20} {:<36} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
+    writeln!(text, "  {:<20} {:<48} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
     for Row { case, side, cells } in rows(exhibit) {
-        let mut line = format!("  {case:<20} {side:<36}");
+        let mut line = format!("  {case:<20} {side:<48}");
         match cells {
             Cells::Measured { summary, compared } => {
                 let Summary { count, p25, p50, p75, mean, deviation, .. } = summary;
