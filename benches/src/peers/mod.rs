@@ -31,7 +31,7 @@ pub use http::Server as HttpServer;
 pub use http_wasmedge::{HTTP_GUESTS, HttpGuests, compile as compile_http_guests};
 pub use server::run as run_server;
 pub use wasmtime_serve::WasmtimeServe;
-pub use watchdog::handle as run_handler;
+pub use watchdog::{PROCESSES_MAX, handle as run_handler};
 
 use crate::placement::Placement;
 use crate::side::Side;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage};
-use cwasi_bench::peers::Peer;
+use cwasi_bench::peers::{PROCESSES_MAX, Peer};
 use cwasi_bench::plan::{Effort, Turns};
 use cwasi_bench::turns::{Contestant, Measured, take};
 use cwasi_bench_protocol::{Job, Verb};
@@ -218,7 +218,11 @@ fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
             start(WATCHDOG_IN_TURN, watchdog.peer(1), from_stdin(in_turn.clone()))?,
         ]);
         for side in wasmedge_http::sides(&run.programs) {
-            contestants.push(start(side.in_turn, side.peer(run)?, in_turn.clone())?);
+            contestants.push(start(
+                side.in_turn,
+                side.peer(run.wasmedge_guests()?)?,
+                in_turn.clone(),
+            )?);
         }
         if let Some(server) = &of_watchdog {
             contestants.push(start(OF_WATCHDOG_TOGETHER, server.peer(width), at_once)?);
@@ -277,7 +281,8 @@ fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
     let conditions = format!(
         "2 MB each, read by the callee. At a time: {}; until the last of them. In turn: N calls one after the other, the time of \
          one, {until}. {ENGINES} {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. \
-         {WATCHDOG}: the same, and the server starts a process for each post, which reads the payload from stdin. {OF_WATCHDOG}, \
+         {WATCHDOG}: the same, and the server starts a process for each post, which reads the payload from stdin, \
+         {PROCESSES_MAX} at a time. {OF_WATCHDOG}, \
          if this machine has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. \
          {HTTP_IN_WASMEDGE} {LOCAL} and its mode embedded: one VM runs one call at a time, so embedded has no other way than in \
          turn. Networked: up to {NETWORKED_MAX} callees of a fan-out on another node, by themselves, over a Redis between the \
@@ -289,4 +294,16 @@ fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
         Exhibit::new(fan.throughput, Form::Lines, conditions, throughput)
             .published(fan.throughputs),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_has_descriptors_for_the_widest_fan() {
+        let widest = [Effort::Full, Effort::Quick].into_iter().flat_map(widths).max();
+        // Of each process: two pipes and its end.
+        assert!(widest.unwrap() + 3 * PROCESSES_MAX < 1024);
+    }
 }

@@ -108,7 +108,7 @@ fn sequence(run: &Run) -> Result<Vec<Exhibit>> {
     native(run, &mut usage, (NATIVE, 1), &cases(""))?;
     for side in wasmedge_http::sides(&run.programs) {
         for case in cases("") {
-            guests(run, &mut usage, side.name, &side.peer(run)?, &case)?;
+            guests(run, &mut usage, side.name, &side.peer(run.wasmedge_guests()?)?, &case)?;
         }
     }
     Ok(usage.exhibits(
@@ -145,7 +145,7 @@ fn fan_out(run: &Run) -> Result<Vec<Exhibit>> {
     native(run, &mut usage, (NATIVE_IN_TURN, 1), &in_turn(""))?;
     for side in wasmedge_http::sides(&run.programs) {
         for case in in_turn("") {
-            guests(run, &mut usage, side.in_turn, &side.peer(run)?, &case)?;
+            guests(run, &mut usage, side.in_turn, &side.peer(run.wasmedge_guests()?)?, &case)?;
         }
     }
     Ok(usage.exhibits(

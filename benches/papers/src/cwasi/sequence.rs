@@ -128,7 +128,11 @@ fn on_one_node(run: &Run) -> Result<Sized> {
         contestants.push(of(NATIVE, server.peer(1).start(&program)?, job("")));
         contestants.push(of(WATCHDOG, watchdog.peer(1).start(&program)?, watched));
         for side in wasmedge_http::sides(&run.programs) {
-            contestants.push(of(side.name, side.peer(run)?.start(&program)?, job("")));
+            contestants.push(of(
+                side.name,
+                side.peer(run.wasmedge_guests()?)?.start(&program)?,
+                job(""),
+            ));
         }
         if let Some(of_watchdog) = &of_watchdog {
             contestants.push(of(OF_WATCHDOG, of_watchdog.peer(1).start(&program)?, job("")));

@@ -6,8 +6,6 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use cwasi_bench::peers::{Baseline, HTTP_GUESTS, HttpGuests, Peer, compile_http_guests};
 
-use crate::run::Run;
-
 /// A client and a server.
 pub struct WasmedgeHttp {
     pub name: &'static str,
@@ -58,12 +56,12 @@ pub fn compile(programs: &Path, folder: &Path) -> Result<()> {
 }
 
 impl WasmedgeHttp {
-    /// Its client, with a server of its own.
+    /// Its client, with a server of its own; `folder` is that of [`compile`].
     ///
     /// # Errors
-    /// When the command or the guests are missing.
-    pub fn peer(&self, run: &Run) -> Result<Peer> {
-        let folder = run.wasmedge_guests()?.join(self.guests.client);
+    /// When the folder's name is not UTF-8.
+    pub fn peer(&self, folder: &Path) -> Result<Peer> {
+        let folder = folder.join(self.guests.client);
         let folder = folder.to_str().context("paths are UTF-8")?;
         Ok(Peer::new(Baseline::HttpWasmedge).through(folder))
     }
