@@ -36,9 +36,10 @@ fi
 unpack_for_papers
 if [ "$effort" = smoke ]; then
     "$CHECKOUT/scripts/test.sh" --build
+    "$CHECKOUT/scripts/guests.sh" --papers
     programs=$TARGET_DIR/debug out=$TARGET_DIR/papers-smoke
 else
-    "$CHECKOUT/scripts/guests.sh"
+    "$CHECKOUT/scripts/guests.sh" --papers
     "$CHECKOUT/scripts/functions.sh" --static
     install_wasmtime
     say "building the runtime and the measurements (release)"

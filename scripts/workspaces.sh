@@ -15,7 +15,7 @@ guest_target() {
 
 workspaces() {
     local folder
-    for folder in compiler guest-sdk/rust benches/guests tests/guests tests/guests/* workflows workflows/*; do
+    for folder in compiler guest-sdk/rust benches/guests benches/papers/guests tests/guests tests/guests/* workflows workflows/*; do
         if grep -qs '^\[workspace\]' "$CHECKOUT/$folder/Cargo.toml"; then echo "$folder"; fi
     done
 }
@@ -29,4 +29,7 @@ host_target_dir() {
 }
 
 # True for a workspace that builds for guests only.
-guests_only() { [[ $1 == tests/guests* || $1 == benches/guests ]]; }
+guests_only() { [[ $1 == tests/guests* || $1 == benches/guests || $1 == benches/papers/guests ]]; }
+
+# True for guests that only the papers' report runs.
+papers_only() { [[ $1 == benches/papers/guests ]]; }

@@ -285,7 +285,7 @@ pub const ABSENT_SIDES: [(&str, &str); 6] = [
     ),
     (
         "runwasi’s WasmEdge shim",
-        "no registry has it; an HTTP client and server of our own run under WasmEdge’s command",
+        "no registry has it; HTTP clients and servers run under WasmEdge’s command",
     ),
 ];
 

@@ -9,7 +9,7 @@ use cwasi_bench::report::terminal::digits;
 use crate::claims::CLAIMS;
 use crate::contents::{CONTENTS, Entry, Status};
 use crate::exhibit::{Exhibit, Paper};
-use crate::report::Report;
+use crate::report::{Report, kind};
 use crate::series::{Series, mann_whitney, number};
 
 /// How the names of our sides begin.
@@ -114,17 +114,22 @@ fn counts(series: &[&Series]) -> String {
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 
-/// p of the Mann-Whitney U test of the first side of ours and each other one's.
+/// p of the Mann-Whitney U test of each side that is not ours and the first one of ours whose numbers are of its kind.
 fn significance(series: &[&Series]) -> String {
-    let Some((ours, others)) = series.split_first() else { return NONE.to_owned() };
-    let others = others.iter().filter(|series| !series.side.starts_with(OURS));
-    let p = |other: &&Series| match mann_whitney(&ours.samples, &other.samples) {
-        Some(p) if p < 0.001 => "< 0.001".to_owned(),
-        Some(p) => format!("{p:.3}"),
-        None => NONE.to_owned(),
+    let (ours, others): (Vec<&Series>, Vec<&Series>) =
+        series.iter().partition(|series| series.side.starts_with(OURS));
+    let p = |other: &Series| {
+        let ours = ours.iter().find(|ours| kind(&ours.side) == kind(&other.side))?;
+        let p = mann_whitney(&ours.samples, &other.samples)?;
+        Some(if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") })
     };
-    let found: Vec<String> = others.map(p).collect();
-    if found.is_empty() { NONE.to_owned() } else { found.join("; ") }
+    let found: Vec<String> =
+        others.into_iter().map(|other| p(other).unwrap_or_else(none)).collect();
+    if found.is_empty() { none() } else { found.join("; ") }
+}
+
+fn none() -> String {
+    NONE.to_owned()
 }
 
 #[cfg(test)]
@@ -154,5 +159,15 @@ mod tests {
         assert!(table.contains(expected), "{table}");
         assert!(table.contains("not measured: There is no Raspberry Pi here."), "{table}");
         assert!(!table.contains("EXHIBIT=wow-figure-5"));
+    }
+
+    #[test]
+    fn p_is_of_two_sides_whose_numbers_compare() {
+        let of = |side: &str, samples: &[f64]| Series::new(side, "10", "ms", samples.to_vec());
+        let ours = of("CWASI local, at a time", &[1.0, 2.0, 3.0]);
+        let in_turn = of("WasmEdge HTTP (own), in turn", &[1.0, 2.0, 3.0]);
+        let native = of("hyper in runc, at a time", &[7.0, 8.0, 9.0]);
+        assert_eq!(significance(&[&ours, &in_turn, &native]), "–; 0.081");
+        assert_eq!(significance(&[&ours]), "–");
     }
 }

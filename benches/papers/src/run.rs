@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use cwasi_bench::machine::Machine;
-use cwasi_bench::peers::{Baseline, Peer, WasmtimeServe, compile_http_guests};
+use cwasi_bench::peers::WasmtimeServe;
 use cwasi_bench::plan::Effort;
 use cwasi_bench::session::caught;
 use cwasi_testbed::paths;
@@ -21,6 +21,7 @@ use crate::kept::Kept;
 use crate::peers;
 use crate::report::Report;
 use crate::sides::images::Archive;
+use crate::sides::wasmedge_http;
 
 /// Measurements that share their containers.
 pub struct Group {
@@ -61,6 +62,10 @@ impl Run {
         if !WasmtimeServe::is_installed() {
             let missing = WasmtimeServe::MISSING.to_owned();
             report.absent.push((WasmtimeServe::NAME.to_owned(), missing));
+        }
+        if wasmedge_http::sides(&programs).len() == 1 {
+            let missing = wasmedge_http::MISSING.to_owned();
+            report.absent.push((wasmedge_http::HTTP_REQ.name.to_owned(), missing));
         }
         report.absent.extend(peers::missing());
         let filter = filter.to_owned();
@@ -104,21 +109,20 @@ impl Run {
         engines
     }
 
-    /// The paper's baseline: HTTP between two guests under the `wasmedge` command, which are compiled once.
+    /// Folder with the guests of [`wasmedge_http`], which are compiled once.
     ///
     /// # Errors
-    /// When the command or the guests are missing.
-    pub fn wasmedge_http(&self) -> Result<Peer> {
+    /// When the `wasmedge` command or guests are missing.
+    pub fn wasmedge_guests(&self) -> Result<&Path> {
         let folder = match self.wasmedge_guests.get() {
             Some(folder) => folder,
             None => {
                 let folder = tempfile::tempdir()?;
-                compile_http_guests(&self.programs, folder.path())?;
+                wasmedge_http::compile(&self.programs, folder.path())?;
                 self.wasmedge_guests.get_or_init(|| folder)
             }
         };
-        let folder = folder.path().to_str().context("paths are UTF-8")?;
-        Ok(Peer::new(Baseline::HttpWasmedge).through(folder))
+        Ok(folder.path())
     }
 
     /// Imports an image of this program, which native sides are parts of; its name.

@@ -8,7 +8,7 @@ use cwasi_testbed::redis::Redis;
 
 use super::Group;
 use crate::fixture::{Fixture, TOUCH_ALL, TOUCH_NONE, stage, unlimited_redis};
-use crate::peers::{Baseline, Peer, compile_http_guests};
+use crate::peers::{Baseline, HTTP_GUESTS, Peer, compile_http_guests};
 use crate::placement::{BusyLoops, Placement};
 use crate::plan::{Effort, MIB, size_name};
 use crate::session::Session;
@@ -153,7 +153,7 @@ fn run(session: &mut Session, wanted: &[String]) -> Result<()> {
     let scene = stage(&session.programs, "bench-sequential")?;
     let fixture = Fixture::on(&scene);
     let guests = tempfile::tempdir()?;
-    compile_http_guests(&session.programs, guests.path())?;
+    compile_http_guests(&session.programs, guests.path(), HTTP_GUESTS)?;
     let others = Others { redis: unlimited_redis(), wasmedge_guests: guests.path() };
     for callee in [TOUCH_NONE, TOUCH_ALL] {
         fixture.callee(callee, &[("cwasi.concurrency", WORKERS)]);

@@ -28,10 +28,10 @@ use nix::sys::signal::Signal;
 
 pub use client::run as run_client;
 pub use http::Server as HttpServer;
-pub use http_wasmedge::compile as compile_http_guests;
+pub use http_wasmedge::{HTTP_GUESTS, HttpGuests, compile as compile_http_guests};
 pub use server::run as run_server;
 pub use wasmtime_serve::WasmtimeServe;
-pub use watchdog::handle as run_handler;
+pub use watchdog::{PROCESSES_MAX, handle as run_handler};
 
 use crate::placement::Placement;
 use crate::side::Side;

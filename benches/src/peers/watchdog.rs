@@ -12,15 +12,22 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::sync::Semaphore;
 
 use super::monotonic_ns;
 
 /// First argument of this program as such a function.
 pub const HANDLER: &str = "handler";
 
+/// Most processes at a time; further requests wait. A container has 1,024 descriptors: one for each connection, and three
+/// for each process.
+pub const PROCESSES_MAX: usize = 100;
+static PROCESSES: Semaphore = Semaphore::const_new(PROCESSES_MAX);
+
 /// Passes a request to a process of its own.
 pub async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
     let body = request.into_body().collect().await?.to_bytes();
+    let _permit = PROCESSES.acquire().await.context("the server has ended")?;
     let mut process = Command::new(std::env::current_exe()?)
         .arg(HANDLER)
         .stdin(Stdio::piped())

@@ -1,22 +1,22 @@
 //! Figures 8a, 8b, 9a and 9b, Table 2: one function and many, both ways.
 
-use anyhow::Result;
-use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, shim, stage};
-use cwasi_bench::peers::Peer;
+use anyhow::{Context as _, Result};
+use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage};
+use cwasi_bench::peers::{PROCESSES_MAX, Peer};
 use cwasi_bench::plan::{Effort, Turns};
-use cwasi_bench::side::Side;
 use cwasi_bench::turns::{Contestant, Measured, take};
 use cwasi_bench_protocol::{Job, Verb};
-use cwasi_testbed::nodes::Nodes;
 
+use super::engines::Sides;
 use super::{
-    BRANCH, INSIDE, LOCAL, NATIVE, OF_WATCHDOG, REMOTE, WASMEDGE, WATCHDOG, WORKERS, calls,
-    from_stdin,
+    BRANCH, ENGINES, INSIDE, LOCAL, NATIVE, OF_WATCHDOG, REMOTE, WATCHDOG, WORKERS, calls, engines,
+    from_stdin, nodes,
 };
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
 use crate::sides::payload_server::PayloadServer;
+use crate::sides::wasmedge_http::{self, ABOUT as HTTP_IN_WASMEDGE};
 
 pub const OUT: Group = Group {
     name: "CWASI: a fan-out",
@@ -30,20 +30,15 @@ pub const IN: Group = Group {
     run: |run| measure(run, &FAN_IN),
 };
 
-const LOCAL_TOGETHER: &str = "CWASI local, at a time";
-const NETWORKED_TOGETHER: &str = "CWASI networked, at a time";
-const NATIVE_TOGETHER: &str = "hyper in runc, at a time";
-const EMBEDDED_IN_TURN: &str = "CWASI embedded, in turn";
-const LOCAL_IN_TURN: &str = "CWASI local, in turn";
-const NATIVE_IN_TURN: &str = "hyper in runc, in turn";
+pub const NATIVE_TOGETHER: &str = "hyper in runc, at a time";
+pub const NATIVE_IN_TURN: &str = "hyper in runc, in turn";
 const WATCHDOG_TOGETHER: &str = "http-watchdog in runc, at a time";
 const WATCHDOG_IN_TURN: &str = "http-watchdog in runc, in turn";
 const OF_WATCHDOG_TOGETHER: &str = "of-watchdog in runc, at a time";
 const OF_WATCHDOG_IN_TURN: &str = "of-watchdog in runc, in turn";
-pub const WASMEDGE_IN_TURN: &str = "WasmEdge HTTP, in turn";
 /// Workers of one function that a fan-out goes to; wider ones go to two.
 pub const CALLEE_WORKERS: usize = 250;
-/// Widest fan-out between nodes: each branch takes the payload through Redis.
+/// Widest fan-out between nodes: each branch takes the payload over the network.
 const NETWORKED_MAX: usize = 100;
 /// The callee that a fan-in joins in, and its guest.
 const JOIN: (&str, &str) = ("join-all", "bench_join_all");
@@ -118,16 +113,14 @@ pub const fn widths(effort: Effort) -> &'static [usize] {
     }
 }
 
-/// Starts the functions that a fan-out of the widest kind goes to; their names.
-pub fn callees(fixture: &Fixture<'_>, effort: Effort) -> Vec<String> {
+/// Starts the functions of an engine that a fan-out of the widest kind goes to; their names.
+pub fn callees(fixture: &Fixture<'_>, sides: &Sides, effort: Effort) -> Vec<String> {
     let widest = widths(effort).iter().copied().max().unwrap_or(0);
     let workers = widest.min(CALLEE_WORKERS).to_string();
     let numbers = 0..widest.div_ceil(CALLEE_WORKERS);
     let start = |number: usize| {
-        let name = format!("wide-{number}");
         let annotations = [("cwasi.concurrency", workers.as_str()), ("cwasi.queue", "1024")];
-        fixture.callee((&name, TOUCH_ALL.1), &annotations);
-        name
+        sides.callee(fixture, (&format!("wide-{number}"), TOUCH_ALL.1), &annotations)
     };
     numbers.map(start).collect()
 }
@@ -141,10 +134,9 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
     let turns = Turns { rounds: run.effort.pick(10, 3), block: 1 };
     let mut measured = on_one_node(run, fan, turns)?;
     if fan.verb == Verb::FanOut {
-        for (width, sides) in &mut measured {
-            if *width <= NETWORKED_MAX {
-                sides.extend(between_nodes(run, *width, turns)?);
-            }
+        for (width, more) in between_nodes(run, turns)? {
+            let found = measured.iter_mut().find(|(one, _)| *one == width);
+            found.context("both have the same widths")?.1.extend(more);
         }
     }
     Ok(exhibits(fan, &measured, turns))
@@ -153,17 +145,54 @@ fn measure(run: &Run, fan: &Fan) -> Result<Vec<Exhibit>> {
 /// What all sides of one width have measured.
 type Widths = Vec<(usize, Vec<Measured>)>;
 
+/// The functions of an engine that are called.
+struct Callees<'a> {
+    sides: &'a Sides,
+    /// Of calls in turn.
+    one: String,
+    /// Of calls at a time.
+    many: Vec<String>,
+}
+
+impl<'a> Callees<'a> {
+    fn start(run: &Run, fan: &Fan, fixture: &Fixture<'_>, sides: &'a Sides) -> Self {
+        let one = sides.callee(fixture, TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+        let many = if fan.verb == Verb::FanOut {
+            callees(fixture, sides, run.effort)
+        } else {
+            vec![sides.callee(fixture, JOIN, &[("cwasi.fan-in", "caller")])]
+        };
+        Self { sides, one, many }
+    }
+
+    /// Our sides on one node; `wish` is what the caller embeds.
+    fn contestants(
+        &self,
+        fan: &Fan,
+        fixture: &Fixture<'_>,
+        wish: &str,
+        width: usize,
+    ) -> Result<[Contestant; 3]> {
+        let Self { sides, one, many } = self;
+        let used = many[..width.div_ceil(CALLEE_WORKERS).min(many.len())].to_vec();
+        let driver = |annotations: &[_]| anyhow::Ok(sides.driver(fixture, annotations)?.side);
+        let in_turn = |target: &str| calls(Verb::Call, target, BRANCH, width);
+        let inside = [("cwasi.embed", wish), ("cwasi.mode", "embedded")];
+        let of = |name, side, job| Contestant { name, side, job };
+        Ok([
+            of(sides.local_together, driver(&[])?, together(fan.verb, used, width)),
+            of(sides.embedded_in_turn, driver(&inside)?, in_turn(INSIDE)),
+            of(sides.local_in_turn, driver(&[("cwasi.mode", "local")])?, in_turn(one)),
+        ])
+    }
+}
+
 fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
     let scene = stage(&run.programs, fan.stage)?;
     let fixture = Fixture::on(&scene);
-    let program = std::env::current_exe()?;
-    fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
-    let targets = if fan.verb == Verb::FanOut {
-        callees(&fixture, run.effort)
-    } else {
-        fixture.callee(JOIN, &[("cwasi.fan-in", "caller")]);
-        vec![JOIN.0.to_owned()]
-    };
+    let engines = engines::built(run);
+    let callees: Vec<_> =
+        engines.into_iter().map(|sides| Callees::start(run, fan, &fixture, sides)).collect();
     let own = run.own_image(&scene)?;
     let server = PayloadServer::start(&scene, "payload-server", &own)?;
     let watchdog = PayloadServer::start_watchdog(&scene, "watchdog", &own)?;
@@ -171,48 +200,63 @@ fn on_one_node(run: &Run, fan: &Fan, turns: Turns) -> Result<Widths> {
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");
+    let program = std::env::current_exe()?;
+    let start =
+        |name, peer: Peer, job| anyhow::Ok(Contestant { name, side: peer.start(&program)?, job });
     let mut measured = Vec::new();
     for &width in widths(run.effort) {
-        let used = targets[..width.div_ceil(CALLEE_WORKERS).min(targets.len())].to_vec();
-        let in_turn = |target| calls(Verb::Call, target, BRANCH, width);
-        let at_once = together(fan.verb, used, width);
-        let start = |peer: Peer| -> Result<Side> { peer.start(&program) };
-        let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
-        let wasmedge = run.wasmedge_http()?;
-        let of = |name, side, job| Contestant { name, side, job };
-        let mut contestants = vec![
-            of(LOCAL_TOGETHER, fixture.driver(&[])?.side, at_once.clone()),
-            of(NATIVE_TOGETHER, start(server.peer(width))?, at_once.clone()),
-            of(WATCHDOG_TOGETHER, start(watchdog.peer(width))?, from_stdin(at_once.clone())),
-            of(EMBEDDED_IN_TURN, inside.side, in_turn(INSIDE)),
-            of(
-                LOCAL_IN_TURN,
-                fixture.driver(&[("cwasi.mode", "local")])?.side,
-                in_turn(TOUCH_ALL.0),
-            ),
-            of(NATIVE_IN_TURN, start(server.peer(1))?, in_turn("")),
-            of(WATCHDOG_IN_TURN, start(watchdog.peer(1))?, from_stdin(in_turn(""))),
-            of(WASMEDGE_IN_TURN, start(wasmedge)?, in_turn("")),
-        ];
+        let mut contestants = Vec::new();
+        for callees in &callees {
+            contestants.extend(callees.contestants(fan, &fixture, &wish, width)?);
+        }
+        let in_turn = calls(Verb::Call, "", BRANCH, width);
+        let at_once = together(fan.verb, Vec::new(), width);
+        contestants.extend([
+            start(NATIVE_TOGETHER, server.peer(width), at_once.clone())?,
+            start(WATCHDOG_TOGETHER, watchdog.peer(width), from_stdin(at_once.clone()))?,
+            start(NATIVE_IN_TURN, server.peer(1), in_turn.clone())?,
+            start(WATCHDOG_IN_TURN, watchdog.peer(1), from_stdin(in_turn.clone()))?,
+        ]);
+        for side in wasmedge_http::sides(&run.programs) {
+            contestants.push(start(
+                side.in_turn,
+                side.peer(run.wasmedge_guests()?)?,
+                in_turn.clone(),
+            )?);
+        }
         if let Some(server) = &of_watchdog {
-            contestants.push(of(OF_WATCHDOG_TOGETHER, start(server.peer(width))?, at_once));
-            contestants.push(of(OF_WATCHDOG_IN_TURN, start(server.peer(1))?, in_turn("")));
+            contestants.push(start(OF_WATCHDOG_TOGETHER, server.peer(width), at_once)?);
+            contestants.push(start(OF_WATCHDOG_IN_TURN, server.peer(1), in_turn)?);
         }
         measured.push((width, take(contestants, turns)?));
     }
     Ok(measured)
 }
 
-/// A fan-out to a function on another node.
-fn between_nodes(run: &Run, width: usize, turns: Turns) -> Result<Vec<Measured>> {
-    let nodes = Nodes::new(&shim(&run.programs)?, "papers-fan-out-nodes");
+/// Fan-outs to a function on another node.
+fn between_nodes(run: &Run, turns: Turns) -> Result<Widths> {
+    let nodes = nodes::start(run, "papers-fan-out-nodes")?;
     let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
-    let workers = width.to_string();
+    let widths = widths(run.effort).iter().copied().filter(|width| *width <= NETWORKED_MAX);
+    let workers = widths.clone().max().unwrap_or(1).to_string();
     let annotations = [("cwasi.concurrency", workers.as_str()), ("cwasi.queue", "1024")];
-    cloud.callee((REMOTE, TOUCH_ALL.1), &annotations);
-    let side = edge.driver(&[("cwasi.mode", "networked")])?.side;
-    let job = together(Verb::FanOut, vec![REMOTE.to_owned()], width);
-    take(vec![Contestant { name: NETWORKED_TOGETHER, side, job }], turns)
+    let engines = engines::built(run);
+    for sides in &engines {
+        sides.callee(&cloud, REMOTE, &annotations);
+    }
+    let mut measured = Vec::new();
+    for width in widths {
+        let mut contestants = Vec::new();
+        for sides in &engines {
+            let drivers = nodes::drivers(&nodes, &edge, sides)?;
+            let job = together(Verb::FanOut, vec![sides.function(REMOTE.0)], width);
+            for (name, side) in sides.networked_together.into_iter().zip(drivers) {
+                contestants.push(Contestant { name, side, job: job.clone() });
+            }
+        }
+        measured.push((width, take(contestants, turns)?));
+    }
+    Ok(measured)
 }
 
 fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
@@ -236,12 +280,13 @@ fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
     };
     let conditions = format!(
         "2 MB each, read by the callee. At a time: {}; until the last of them. In turn: N calls one after the other, the time of \
-         one, {until}. {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. {WATCHDOG}: \
-         the same, and the server starts a process for each post, which reads the payload from stdin. {OF_WATCHDOG}, if this machine \
-         has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. {WASMEDGE}: \
-         single calls are all that its client, which is our own, can. {LOCAL} and its mode embedded: one VM runs one call at a time, so \
-         embedded has no other way than in turn. Networked: up to {NETWORKED_MAX} callees of a fan-out on another node, by themselves. \
-         {} rounds in turns, after one to warm up.",
+         one, {until}. {ENGINES} {NATIVE}: posts at a time on N connections to one server in a container, or in turn on one. \
+         {WATCHDOG}: the same, and the server starts a process for each post, which reads the payload from stdin, \
+         {PROCESSES_MAX} at a time. {OF_WATCHDOG}, \
+         if this machine has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. \
+         {HTTP_IN_WASMEDGE} {LOCAL} and its mode embedded: one VM runs one call at a time, so embedded has no other way than in \
+         turn. Networked: up to {NETWORKED_MAX} callees of a fan-out on another node, by themselves, over a Redis between the \
+         nodes or over TLS from shim to shim. {} rounds in turns, after one to warm up.",
         fan.what, turns.rounds
     );
     vec![
@@ -249,4 +294,16 @@ fn exhibits(fan: &Fan, measured: &Widths, turns: Turns) -> Vec<Exhibit> {
         Exhibit::new(fan.throughput, Form::Lines, conditions, throughput)
             .published(fan.throughputs),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_has_descriptors_for_the_widest_fan() {
+        let widest = [Effort::Full, Effort::Quick].into_iter().flat_map(widths).max();
+        // Of each process: two pipes and its end.
+        assert!(widest.unwrap() + 3 * PROCESSES_MAX < 1024);
+    }
 }

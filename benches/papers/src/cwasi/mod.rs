@@ -1,9 +1,12 @@
 //! The paper that CWASI follows: sequences, fan-outs and fan-ins of functions that exchange data.
 
+mod engines;
 mod fan;
+mod nodes;
 mod resources;
 mod sequence;
 
+use cwasi_bench::fixture::TOUCH_ALL;
 use cwasi_bench_protocol::{Job, Made, Verb};
 
 use crate::run::Group;
@@ -18,19 +21,20 @@ pub const MB: usize = 1_000_000;
 const BRANCH: usize = 2 * MB;
 /// Name by which the driver calls what is embedded in it.
 const INSIDE: &str = "inside";
-/// Function on the other node.
-const REMOTE: &str = "remote";
+/// Function on the other node, and its guest.
+const REMOTE: (&str, &str) = ("remote", TOUCH_ALL.1);
 /// Workers of a callee: while one makes its next instance, another takes the next call.
 const WORKERS: &str = "4";
 
 const EMBEDDED: &str = "CWASI embedded";
 const LOCAL: &str = "CWASI local";
-const NETWORKED: &str = "CWASI networked";
 const NATIVE: &str = "hyper in runc";
 const WATCHDOG: &str = "http-watchdog in runc";
 const OF_WATCHDOG: &str = "of-watchdog in runc";
-const WASMEDGE: &str = "WasmEdge HTTP";
 const REDIS: &str = "Redis";
+
+/// In the conditions of exhibits with [`engines`].
+const ENGINES: &str = "Our sides run in wasmtime, or in the engine that their name has.";
 
 /// `count` calls of `target`, whose payload is made in a region outside of the clock and read by the callee. Native
 /// sides need no target.

@@ -3,17 +3,20 @@
 use anyhow::Result;
 use cwasi_bench::accounts::{CpuTimes, family, ours, proportional_memory};
 use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage};
+use cwasi_bench::peers::Peer;
 use cwasi_bench::plan::Effort;
 use cwasi_bench::side::Side;
 use cwasi_bench_protocol::{Job, Verb};
 use cwasi_testbed::scene::Scene;
 
-use super::fan::{WASMEDGE_IN_TURN, callees, together, widths};
-use super::{BRANCH, EMBEDDED, INSIDE, LOCAL, MB, NATIVE, WASMEDGE, WORKERS, calls};
+use super::engines::Sides;
+use super::fan::{NATIVE_IN_TURN, NATIVE_TOGETHER, callees, together, widths};
+use super::{BRANCH, ENGINES, INSIDE, MB, NATIVE, WORKERS, calls, engines};
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
 use crate::sides::payload_server::PayloadServer;
+use crate::sides::wasmedge_http::{self, ABOUT as HTTP_IN_WASMEDGE};
 
 pub const SEQUENCE: Group = Group {
     name: "CWASI: resources of a sequence",
@@ -76,7 +79,7 @@ impl Usage {
     }
 
     fn exhibits(self, [cpu, ram]: [&'static str; 2], what: &str) -> Vec<Exhibit> {
-        let conditions = format!("{what} {HOW}");
+        let conditions = format!("{what} {ENGINES} {HTTP_IN_WASMEDGE} {HOW}");
         vec![
             Exhibit::new(cpu, Form::Boxes, &conditions, self.cpu),
             Exhibit::new(ram, Form::Boxes, conditions, self.ram),
@@ -95,18 +98,18 @@ fn sequence(run: &Run) -> Result<Vec<Exhibit>> {
         sizes(run.effort).iter().map(case).collect()
     };
     let mut usage = Usage::default();
-    embedded(run, &mut usage, &cases(INSIDE))?;
-    let local = stage(&run.programs, "papers-resources-local")?;
-    let fixture = Fixture::on(&local);
-    fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
-    drivers(run, &mut usage, LOCAL, &fixture, &cases(TOUCH_ALL.0))?;
-    drop(local);
-    native(run, &mut usage, 1, &cases(""))?;
-    let peer = run.wasmedge_http()?;
-    for (case, job) in cases("") {
-        let mut side = peer.start(&std::env::current_exe()?)?;
-        usage.add(WASMEDGE, &case, rounds(run), &mut side, &job, |side| Ok(family(side.pid())))?;
-        side.end()?;
+    for sides in engines::built(run) {
+        embedded(run, &mut usage, sides, &cases(INSIDE))?;
+        let local = stage(&run.programs, "papers-resources-local")?;
+        let fixture = Fixture::on(&local);
+        let callee = sides.callee(&fixture, TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+        driver(run, &mut usage, (sides, sides.local), &fixture, &cases(&callee))?;
+    }
+    native(run, &mut usage, (NATIVE, 1), &cases(""))?;
+    for side in wasmedge_http::sides(&run.programs) {
+        for case in cases("") {
+            guests(run, &mut usage, side.name, &side.peer(run.wasmedge_guests()?)?, &case)?;
+        }
     }
     Ok(usage.exhibits(
         ["cwasi-figure-7c-cpu", "cwasi-figure-7c-ram"],
@@ -116,30 +119,40 @@ fn sequence(run: &Run) -> Result<Vec<Exhibit>> {
 
 fn fan_out(run: &Run) -> Result<Vec<Exhibit>> {
     let mut usage = Usage::default();
-    let scene = stage(&run.programs, "papers-resources-fan-out")?;
-    let fixture = Fixture::on(&scene);
-    let names = callees(&fixture, run.effort);
-    let cases = |targets: &[String]| -> Vec<Case> {
+    let widths = widths(run.effort);
+    let at_once = |targets: &[String]| -> Vec<Case> {
         let case =
             |width: &usize| (width.to_string(), together(Verb::FanOut, targets.to_vec(), *width));
-        widths(run.effort).iter().map(case).collect()
+        widths.iter().map(case).collect()
     };
-    drivers(run, &mut usage, LOCAL, &fixture, &cases(&names))?;
-    drop(scene);
-    native(run, &mut usage, *widths(run.effort).last().unwrap_or(&1), &cases(&[]))?;
-    let peer = run.wasmedge_http()?;
-    for &width in widths(run.effort) {
-        let mut side = peer.start(&std::env::current_exe()?)?;
-        let job = calls(Verb::Call, "", BRANCH, width);
-        let of = |side: &Side| Ok(family(side.pid()));
-        usage.add(WASMEDGE_IN_TURN, &width.to_string(), rounds(run), &mut side, &job, of)?;
-        side.end()?;
+    let in_turn = |target: &str| -> Vec<Case> {
+        let case = |width: &usize| (width.to_string(), calls(Verb::Call, target, BRANCH, *width));
+        widths.iter().map(case).collect()
+    };
+    for sides in engines::built(run) {
+        let scene = stage(&run.programs, "papers-resources-fan-out")?;
+        let fixture = Fixture::on(&scene);
+        let names = callees(&fixture, sides, run.effort);
+        driver(run, &mut usage, (sides, sides.local_together), &fixture, &at_once(&names))?;
+        drop(scene);
+        let scene = stage(&run.programs, "papers-resources-in-turn")?;
+        let fixture = Fixture::on(&scene);
+        let callee = sides.callee(&fixture, TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+        driver(run, &mut usage, (sides, sides.local_in_turn), &fixture, &in_turn(&callee))?;
+    }
+    let connections = widths.last().copied().unwrap_or(1);
+    native(run, &mut usage, (NATIVE_TOGETHER, connections), &at_once(&[]))?;
+    native(run, &mut usage, (NATIVE_IN_TURN, 1), &in_turn(""))?;
+    for side in wasmedge_http::sides(&run.programs) {
+        for case in in_turn("") {
+            guests(run, &mut usage, side.in_turn, &side.peer(run.wasmedge_guests()?)?, &case)?;
+        }
     }
     Ok(usage.exhibits(
         ["cwasi-figure-8c-cpu", "cwasi-figure-8c-ram"],
-        "One payload of 2 MB to N callees at a time, read by each. Ours keeps as many worker processes as the widest fan-out has \
-         callees, 250 at most for each of its functions; hyper’s server is one process. WasmEdge HTTP: N calls in turn, as its client \
-         makes single calls only; its numbers do not compare with those at a time.",
+        "One payload of 2 MB to N callees at a time, or N calls of one callee in turn; each callee reads it. At a time ours \
+         keeps as many worker processes as the widest fan-out has callees, 250 at most for each of its functions; hyper’s server \
+         is one process. Numbers in turn and at a time do not compare.",
     ))
 }
 
@@ -147,43 +160,58 @@ fn rounds(run: &Run) -> usize {
     run.effort.pick(10, 3)
 }
 
-fn embedded(run: &Run, usage: &mut Usage, cases: &[Case]) -> Result<()> {
+fn embedded(run: &Run, usage: &mut Usage, sides: &Sides, cases: &[Case]) -> Result<()> {
     let scene = stage(&run.programs, "papers-resources-embedded")?;
     let (_, module) = TOUCH_ALL;
     let image = scene.import_module(module, &guest(&run.programs, module)?);
     let wish = format!("{INSIDE}={image}");
-    let mut driver =
-        Fixture::on(&scene).driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
+    let annotations = [("cwasi.embed", wish.as_str()), ("cwasi.mode", "embedded")];
+    let mut driver = sides.driver(&Fixture::on(&scene), &annotations)?;
     for (case, job) in cases {
-        usage.add(EMBEDDED, case, rounds(run), &mut driver.side, job, |_| Ok(ours(&scene)))?;
+        usage
+            .add(sides.embedded, case, rounds(run), &mut driver.side, job, |_| Ok(ours(&scene)))?;
     }
     driver.side.end()
 }
 
-fn drivers(
+/// Lets a driver of an engine call functions on its node; the name is that of the side.
+fn driver(
     run: &Run,
     usage: &mut Usage,
-    name: &str,
+    (sides, name): (&Sides, &str),
     fixture: &Fixture<'_>,
     cases: &[Case],
 ) -> Result<()> {
     let scene: &Scene = fixture.scene;
-    let mut driver = fixture.driver(&[])?;
+    let mut driver = sides.driver(fixture, &[])?;
     for (case, job) in cases {
         usage.add(name, case, rounds(run), &mut driver.side, job, |_| Ok(ours(scene)))?;
     }
     driver.side.end()
 }
 
-fn native(run: &Run, usage: &mut Usage, connections: usize, cases: &[Case]) -> Result<()> {
+/// A client with that many connections to a native server.
+fn native(
+    run: &Run,
+    usage: &mut Usage,
+    (name, connections): (&str, usize),
+    cases: &[Case],
+) -> Result<()> {
     let scene = stage(&run.programs, "papers-resources-native")?;
     let program = std::env::current_exe()?;
     let server = PayloadServer::start(&scene, "payload-server", &run.own_image(&scene)?)?;
     let mut side = server.peer(connections).start(&program)?;
     for (case, job) in cases {
-        usage.add(NATIVE, case, rounds(run), &mut side, job, |side| {
+        usage.add(name, case, rounds(run), &mut side, job, |side| {
             Ok([family(side.pid()), server.processes()?].concat())
         })?;
     }
+    side.end()
+}
+
+/// Two guests under the `wasmedge` command, new ones for each case.
+fn guests(run: &Run, usage: &mut Usage, name: &str, peer: &Peer, (case, job): &Case) -> Result<()> {
+    let mut side = peer.start(&std::env::current_exe()?)?;
+    usage.add(name, case, rounds(run), &mut side, job, |side| Ok(family(side.pid())))?;
     side.end()
 }

@@ -1,21 +1,21 @@
 //! Figure 7a and 7b, Table 1: one function calls another.
 
 use anyhow::{Context as _, Result};
-use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, shim, stage, unlimited_redis};
+use cwasi_bench::fixture::{Fixture, TOUCH_ALL, guest, stage, unlimited_redis};
 use cwasi_bench::peers::{Baseline, Peer};
 use cwasi_bench::plan::{Effort, Turns};
 use cwasi_bench::turns::{Contestant, Measured, take};
 use cwasi_bench_protocol::Verb;
-use cwasi_testbed::nodes::Nodes;
 
 use super::{
-    EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, OF_WATCHDOG, REDIS, REMOTE, WASMEDGE, WATCHDOG,
-    WORKERS, calls, from_stdin,
+    EMBEDDED, ENGINES, INSIDE, LOCAL, MB, NATIVE, OF_WATCHDOG, REDIS, REMOTE, WATCHDOG, WORKERS,
+    calls, engines, from_stdin, nodes,
 };
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
 use crate::series::Series;
 use crate::sides::payload_server::PayloadServer;
+use crate::sides::wasmedge_http::{self, ABOUT as HTTP_IN_WASMEDGE};
 
 pub const GROUP: Group =
     Group { name: "CWASI: a sequence", entries: &["cwasi-figure-7a", "cwasi-figure-7b"], run };
@@ -55,13 +55,13 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     }
     let conditions = format!(
         "One function calls another on the same node; networked: on another one, two containerds in networks of their own \
-         on this machine with a Redis between them. {LOCAL} and {EMBEDDED}: the payload is made in a region, sealed inside \
-         the clock, and read by the callee, in an instance as new for each request (local). {NATIVE}: a native client and \
-         a hyper server in a container of runc in the machine’s network, one connection kept alive. {WATCHDOG}: \
-         the same, and the server starts a process for each request, which reads the payload from stdin. {OF_WATCHDOG}, if this \
-         machine has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. {WASMEDGE}: an HTTP \
-         client and server of our own, two guests under the wasmedge command, compiled ahead; the paper’s baseline is of this kind. {REDIS}: one message to a subscriber and one \
-         back. Sides of one node take turns, and so do the two between nodes; the first turn is dropped."
+         on this machine, over a Redis between them or over TLS from shim to shim. {ENGINES} {LOCAL} and {EMBEDDED}: the \
+         payload is made in a region, sealed inside the clock, and read by the callee, in an instance as new for each request \
+         (local). {NATIVE}: a native client and a hyper server in a container of runc in the machine’s network, one connection \
+         kept alive. {WATCHDOG}: the same, and the server starts a process for each request, which reads the payload from \
+         stdin. {OF_WATCHDOG}, if this machine has it: OpenFaaS’ server in front of the same hyper server, in a network of \
+         their own. {HTTP_IN_WASMEDGE} {REDIS}: one message to a subscriber and one back. Sides of one node take turns, and so do \
+         those between nodes; the first turn is dropped."
     );
     Ok(vec![
         Exhibit::new("cwasi-figure-7a", Form::Lines, &conditions, latency).published(&[
@@ -99,7 +99,10 @@ fn on_one_node(run: &Run) -> Result<Sized> {
     let scene = stage(&run.programs, "papers-sequence")?;
     let fixture = Fixture::on(&scene);
     let program = std::env::current_exe()?;
-    fixture.callee(TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+    let engines = engines::built(run);
+    for sides in &engines {
+        sides.callee(&fixture, TOUCH_ALL, &[("cwasi.concurrency", WORKERS)]);
+    }
     let own = run.own_image(&scene)?;
     let server = PayloadServer::start(&scene, "payload-server", &own)?;
     let watchdog = PayloadServer::start_watchdog(&scene, "watchdog", &own)?;
@@ -110,19 +113,27 @@ fn on_one_node(run: &Run) -> Result<Sized> {
     let mut sized = Sized::new();
     for &size in sizes(run.effort) {
         let turns = turns(run, size);
-        let job = |target| calls(Verb::Call, target, size * MB, turns.block);
-        let inside = fixture.driver(&[("cwasi.embed", &wish), ("cwasi.mode", "embedded")])?;
-        let beside = fixture.driver(&[("cwasi.mode", "local")])?;
-        let wasmedge = run.wasmedge_http()?;
+        let job = |target: &str| calls(Verb::Call, target, size * MB, turns.block);
         let of = |name, side, job| Contestant { name, side, job };
+        let mut contestants = Vec::new();
+        for sides in &engines {
+            let inside = [("cwasi.embed", wish.as_str()), ("cwasi.mode", "embedded")];
+            let inside = sides.driver(&fixture, &inside)?;
+            let beside = sides.driver(&fixture, &[("cwasi.mode", "local")])?;
+            contestants.push(of(sides.embedded, inside.side, job(INSIDE)));
+            let callee = sides.function(TOUCH_ALL.0);
+            contestants.push(of(sides.local, beside.side, job(&callee)));
+        }
         let watched = from_stdin(job(""));
-        let mut contestants = vec![
-            of(EMBEDDED, inside.side, job(INSIDE)),
-            of(LOCAL, beside.side, job(TOUCH_ALL.0)),
-            of(NATIVE, server.peer(1).start(&program)?, job("")),
-            of(WATCHDOG, watchdog.peer(1).start(&program)?, watched),
-            of(WASMEDGE, wasmedge.start(&program)?, job("")),
-        ];
+        contestants.push(of(NATIVE, server.peer(1).start(&program)?, job("")));
+        contestants.push(of(WATCHDOG, watchdog.peer(1).start(&program)?, watched));
+        for side in wasmedge_http::sides(&run.programs) {
+            contestants.push(of(
+                side.name,
+                side.peer(run.wasmedge_guests()?)?.start(&program)?,
+                job(""),
+            ));
+        }
         if let Some(of_watchdog) = &of_watchdog {
             contestants.push(of(OF_WATCHDOG, of_watchdog.peer(1).start(&program)?, job("")));
         }
@@ -132,21 +143,28 @@ fn on_one_node(run: &Run) -> Result<Sized> {
 }
 
 fn between_nodes(run: &Run) -> Result<Sized> {
-    let nodes = Nodes::new(&shim(&run.programs)?, "papers-sequence-nodes");
+    let nodes = nodes::start(run, "papers-sequence-nodes")?;
     let redis = unlimited_redis();
     let program = std::env::current_exe()?;
     let [edge, cloud] = [&nodes.edge, &nodes.cloud].map(Fixture::on);
-    cloud.callee((REMOTE, TOUCH_ALL.1), &[("cwasi.concurrency", WORKERS)]);
+    let engines = engines::built(run);
+    for sides in &engines {
+        sides.callee(&cloud, REMOTE, &[("cwasi.concurrency", WORKERS)]);
+    }
     let mut sized = Sized::new();
     for &size in sizes(run.effort) {
         let turns = turns(run, size);
-        let job = |target| calls(Verb::Call, target, size * MB, turns.block.div_ceil(4));
-        let driver = edge.driver(&[("cwasi.mode", "networked")])?;
+        let job = |target: &str| calls(Verb::Call, target, size * MB, turns.block.div_ceil(4));
+        let mut contestants = Vec::new();
+        for sides in &engines {
+            let drivers = nodes::drivers(&nodes, &edge, sides)?;
+            for (name, side) in sides.networked.into_iter().zip(drivers) {
+                let job = job(&sides.function(REMOTE.0));
+                contestants.push(Contestant { name, side, job });
+            }
+        }
         let peer = Peer::new(Baseline::Redis).through(&redis.url());
-        let contestants = vec![
-            Contestant { name: NETWORKED, side: driver.side, job: job(REMOTE) },
-            Contestant { name: REDIS, side: peer.start(&program)?, job: job("") },
-        ];
+        contestants.push(Contestant { name: REDIS, side: peer.start(&program)?, job: job("") });
         sized.push((size, take(contestants, turns)?));
     }
     Ok(sized)

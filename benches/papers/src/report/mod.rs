@@ -16,6 +16,9 @@ use serde::Serialize;
 use crate::contents::{ABSENT_SIDES, CONTENTS, Entry, Status};
 use crate::exhibit::{Exhibit, Form};
 
+#[cfg(test)]
+pub use table::kind;
+
 /// A run's results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -220,11 +223,11 @@ mod tests {
         let report = complete();
         let text = table::text(report.exhibit("operator-serial").unwrap()).unwrap();
         let golden = concat!(
-            "  case                 side                                        n      p25      p50      p75     mean       SD  CoV %  ms\n",
-            "  1                    cwasi <local>                               3     1.00     2.00     4.00     2.33     1.53   65.5\n",
-            "  1                    runc                                        3     2.00     4.00     8.00     4.67     3.06   65.5  2.00× cwasi <local>, p = 0.37\n",
-            "  1                    (paper) OpenFaaS                                                             7.50\n",
-            "  10                   runc                                        3     3.00     6.00     12.0     7.00     4.58   65.5\n",
+            "  case                 side                                                    n      p25      p50      p75     mean       SD  CoV %  ms\n",
+            "  1                    cwasi <local>                                           3     1.00     2.00     4.00     2.33     1.53   65.5\n",
+            "  1                    runc                                                    3     2.00     4.00     8.00     4.67     3.06   65.5  2.00× cwasi <local>, p = 0.37\n",
+            "  1                    (paper) OpenFaaS                                                                         7.50\n",
+            "  10                   runc                                                    3     3.00     6.00     12.0     7.00     4.58   65.5\n",
         );
         assert_eq!(text, golden, "\n{text}");
     }

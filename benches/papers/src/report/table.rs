@@ -56,7 +56,7 @@ pub fn rows(exhibit: &Exhibit) -> Vec<Row> {
 }
 
 /// What a side's number is, behind its name: numbers of two kinds do not compare.
-fn kind(side: &str) -> &str {
+pub fn kind(side: &str) -> &str {
     const WAYS: [&str; 2] = ["in turn", "at a time"];
     let way = side.rsplit_once(", ").map(|(_, way)| way).filter(|way| WAYS.contains(way));
     way.or_else(|| side.split_once(": ").map(|(_, kind)| kind)).unwrap_or_default()
@@ -96,9 +96,9 @@ pub fn text(exhibit: &Exhibit) -> Result<String> {
     let mut text = String::new();
     let header =
         ["n", "p25", "p50", "p75", "mean", "SD"].map(|name| format!("{name:>8}")).join(" ");
-    writeln!(text, "  {:<20} {:<36} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
+    writeln!(text, "  {:<20} {:<48} {header}  CoV %  {}", "case", "side", exhibit.unit())?;
     for Row { case, side, cells } in rows(exhibit) {
-        let mut line = format!("  {case:<20} {side:<36}");
+        let mut line = format!("  {case:<20} {side:<48}");
         match cells {
             Cells::Measured { summary, compared } => {
                 let Summary { count, p25, p50, p75, mean, deviation, .. } = summary;
@@ -136,6 +136,7 @@ mod tests {
         assert_eq!(compared("ours, in turn"), "");
         assert_eq!(compared("native, in turn"), "1.50× ours, in turn");
         assert_eq!(kind("CWASI local: call"), "call");
+        assert_eq!(kind("CWASI networked (TLS) in WasmEdge, at a time"), "at a time");
         assert_eq!(kind("CWASI wasmtime, one workflow"), "");
     }
 }
