@@ -1,6 +1,7 @@
 //! The paper that CWASI follows: sequences, fan-outs and fan-ins of functions that exchange data.
 
 mod fan;
+mod prototype;
 mod resources;
 mod sequence;
 

@@ -10,7 +10,7 @@ use cwasi_testbed::nodes::Nodes;
 
 use super::{
     EMBEDDED, INSIDE, LOCAL, MB, NATIVE, NETWORKED, OF_WATCHDOG, REDIS, REMOTE, WASMEDGE, WATCHDOG,
-    WORKERS, calls, from_stdin,
+    WORKERS, calls, from_stdin, prototype,
 };
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
@@ -33,7 +33,8 @@ type Sized = Vec<(usize, Vec<Measured>)>;
 
 fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let mut measured = on_one_node(run)?;
-    for (size, more) in between_nodes(run)? {
+    let apart = [between_nodes(run)?, prototype::measured(run, sizes(run.effort))?];
+    for (size, more) in apart.into_iter().flatten() {
         let found = measured.iter_mut().find(|(one, _)| *one == size);
         found.context("both have the same sizes")?.1.extend(more);
     }
@@ -61,7 +62,8 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
          the same, and the server starts a process for each request, which reads the payload from stdin. {OF_WATCHDOG}, if this \
          machine has it: OpenFaaS’ server in front of the same hyper server, in a network of their own. {WASMEDGE}: an HTTP \
          client and server of our own, two guests under the wasmedge command, compiled ahead; the paper’s baseline is of this kind. {REDIS}: one message to a subscriber and one \
-         back. Sides of one node take turns, and so do the two between nodes; the first turn is dropped."
+         back. Sides of one node take turns, and so do the two between nodes; the first turn is dropped. {}",
+        prototype::ABOUT
     );
     Ok(vec![
         Exhibit::new("cwasi-figure-7a", Form::Lines, &conditions, latency).published(&[

@@ -4,3 +4,4 @@ pub mod door;
 pub mod images;
 pub mod load;
 pub mod payload_server;
+pub mod runwasi;
