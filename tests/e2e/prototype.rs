@@ -43,6 +43,8 @@ fn functions_of_the_prototype_call_each_other() {
         let outcome = call(&scene, &format!("a-{index}"), "func_b.wasm", payload);
         assert_eq!(outcome.success().text(), answer("func_b.wasm", payload));
     }
+    let many = scene.run(old(&scene, "many").args(["func_b.wasm", "1000", "3"]));
+    assert_eq!(many.success().text(), answer("func_b.wasm", &"x".repeat(1000)).repeat(3));
     // A callee that calls.
     let nobody = call(&scene, "nobody", "func_b.wasm", "!next");
     assert!(nobody.stderr.contains("func_connect: "), "{}", nobody.stderr);

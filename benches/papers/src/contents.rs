@@ -271,7 +271,8 @@ pub const CONTENTS: [Entry; 41] = {
 pub const ABSENT_SIDES: [(&str, &str); 6] = [
     (
         "OpenFaaS’ gateway and faasd",
-        "this report starts neither; the native server stands alone in its container, or behind of-watchdog, which favours it",
+        "their licence bounds who may run them and for how long; the native server stands alone in its container, or behind \
+         of-watchdog, which favours it",
     ),
     ("Docker", "containerd and runc run native containers, without dockerd in front"),
     (
@@ -281,12 +282,10 @@ pub const ABSENT_SIDES: [(&str, &str); 6] = [
     ("wasmer, wamr", "no engines of CWASI"),
     (
         "Spin",
-        "no registry has its shim; components run in `wasmtime serve`, which Spin’s engine is",
+        "neither it nor its shim is built from registries alone; components run in `wasmtime serve` and in runwasi’s wasmtime \
+         shim, whose engine is Spin’s, too",
     ),
-    (
-        "runwasi’s WasmEdge shim",
-        "no registry has it; HTTP clients and servers run under WasmEdge’s command",
-    ),
+    ("wash, Roadrunner", "this report does not know how to start them"),
 ];
 
 #[cfg(test)]

@@ -11,6 +11,11 @@ const FOLDER: &str = "PEERS";
 pub const OF_WATCHDOG: &str = "of-watchdog";
 /// The executor of WOW. Its actions lie beside it, as archives of code for it: `wow-hash.zip`, `wow-net.zip`.
 pub const WOW_EXECUTOR: &str = "wow-executor";
+/// runwasi's shims, by the names that containerd finds them by.
+pub const RUNWASI_WASMTIME: &str = "containerd-shim-wasmtime-v1";
+pub const RUNWASI_WASMEDGE: &str = "containerd-shim-wasmedge-v1";
+/// The shim of the CWASI paper, whose own name is ours, too.
+pub const PROTOTYPE: &str = "cwasi-prototype";
 
 /// A program that this report can use.
 struct Known {
@@ -21,7 +26,7 @@ struct Known {
     missing: &'static str,
 }
 
-const KNOWN: [Known; 2] = [
+const KNOWN: [Known; 5] = [
     Known {
         name: OF_WATCHDOG,
         version: Some("-version"),
@@ -32,6 +37,17 @@ const KNOWN: [Known; 2] = [
         version: None,
         missing: "no figure has WOW’s own executor beside ours",
     },
+    Known {
+        name: RUNWASI_WASMTIME,
+        version: None,
+        missing: "no figure has components and modules in runwasi’s wasmtime shim",
+    },
+    Known {
+        name: RUNWASI_WASMEDGE,
+        version: None,
+        missing: "no figure has a module in runwasi’s WasmEdge shim",
+    },
+    Known { name: PROTOTYPE, version: None, missing: "no figure has the CWASI paper’s own shim" },
 ];
 
 /// The path of a program.

@@ -117,6 +117,24 @@ impl Rootfs {
         let layers = vec![Layer::gzip(&self.tar.into_inner()?)?];
         Image { os: Os::Linux, architecture, layers }.write(reference, start, out)
     }
+
+    /// Writes an image with this root file system and with `module` as one more layer, for runtimes that read modules
+    /// out of containerd's content. containerd 1.6 does not unpack it: import it without, after an image of the same
+    /// root file system alone.
+    ///
+    /// # Errors
+    /// When `module` cannot be read or `out` cannot be written.
+    pub fn write_beside_module(
+        self,
+        module: &Path,
+        reference: &str,
+        start: &Start,
+        out: &Path,
+    ) -> Result<()> {
+        let mut image = module_image(module, MODULE_MEDIA_TYPES[0])?;
+        image.layers.insert(0, Layer::gzip(&self.tar.into_inner()?)?);
+        image.write(reference, start, out)
+    }
 }
 
 /// A layer of an image.
@@ -358,6 +376,32 @@ mod tests {
         let index = String::from_utf8(entry(&archive, "index.json").unwrap()).unwrap();
         assert!(index.contains(r#""architecture":"wasm""#), "{index}");
         assert!(index.contains("localhost/m:1"), "{index}");
+    }
+
+    /// containerd finds the unpacked file system by the digests in the configuration.
+    #[test]
+    fn a_module_beside_a_root_file_system_is_not_unpacked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (wasm, out) = (dir.path().join("m.wasm"), dir.path().join("i.tar"));
+        fs::write(&wasm, b"\0asm\x01\0\0\0").unwrap();
+        let mut rootfs = Rootfs::default();
+        rootfs.file(&wasm, "/m.wasm").unwrap();
+        rootfs.write_beside_module(&wasm, "localhost/m:1", &Start::default(), &out).unwrap();
+        let archive = fs::read(&out).unwrap();
+        let read = |name: &str| -> serde_json::Value {
+            serde_json::from_slice(&entry(&archive, name).unwrap()).unwrap()
+        };
+        let blob = |digest: &serde_json::Value| {
+            read(&format!("blobs/{}", digest.as_str().unwrap().replace(':', "/")))
+        };
+        let manifest = blob(&read("index.json")["manifests"][0]["digest"]);
+        let layers = manifest["layers"].as_array().unwrap();
+        let types: Vec<_> =
+            layers.iter().map(|layer| layer["mediaType"].as_str().unwrap()).collect();
+        assert_eq!(types, ["application/vnd.oci.image.layer.v1.tar+gzip", MODULE_MEDIA_TYPES[0]]);
+        let config = blob(&manifest["config"]["digest"]);
+        assert_eq!(config["architecture"], "wasm");
+        assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 1);
     }
 
     #[test]

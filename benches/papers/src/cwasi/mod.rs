@@ -3,6 +3,7 @@
 mod engines;
 mod fan;
 mod nodes;
+mod prototype;
 mod resources;
 mod sequence;
 

@@ -9,7 +9,7 @@ use cwasi_bench_protocol::Verb;
 
 use super::{
     EMBEDDED, ENGINES, INSIDE, LOCAL, MB, NATIVE, OF_WATCHDOG, REDIS, REMOTE, WATCHDOG, WORKERS,
-    calls, engines, from_stdin, nodes,
+    calls, engines, from_stdin, nodes, prototype,
 };
 use crate::exhibit::{Exhibit, Form};
 use crate::run::{Group, Run};
@@ -33,7 +33,8 @@ type Sized = Vec<(usize, Vec<Measured>)>;
 
 fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let mut measured = on_one_node(run)?;
-    for (size, more) in between_nodes(run)? {
+    let apart = [between_nodes(run)?, prototype::measured(run, sizes(run.effort))?];
+    for (size, more) in apart.into_iter().flatten() {
         let found = measured.iter_mut().find(|(one, _)| *one == size);
         found.context("both have the same sizes")?.1.extend(more);
     }
@@ -61,7 +62,8 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
          kept alive. {WATCHDOG}: the same, and the server starts a process for each request, which reads the payload from \
          stdin. {OF_WATCHDOG}, if this machine has it: OpenFaaS’ server in front of the same hyper server, in a network of \
          their own. {HTTP_IN_WASMEDGE} {REDIS}: one message to a subscriber and one back. Sides of one node take turns, and so do \
-         those between nodes; the first turn is dropped."
+         those between nodes; the first turn is dropped. {}",
+        prototype::ABOUT
     );
     Ok(vec![
         Exhibit::new("cwasi-figure-7a", Form::Lines, &conditions, latency).published(&[

@@ -19,6 +19,7 @@ use crate::series::Series;
 use crate::sides::door::{Door, Function};
 use crate::sides::images::{Archive, PROGRAM};
 use crate::sides::load::{Target, millis, paced, serial};
+use crate::sides::runwasi::{self, Shim};
 use published::{FUNCTIONS, Published, mean};
 use services::Services;
 
@@ -86,7 +87,7 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     Ok(exhibits(found, &amounts, stored))
 }
 
-/// Ours and the native one.
+/// Ours, the native one, and runwasi's.
 fn sides(
     scene: &Scene,
     function: &Published,
@@ -110,6 +111,11 @@ fn sides(
     if let Some((variable, url, address)) = services.of(name) {
         let allowed = |side: Function| side.env(variable, &url).with("cwasi.network", &address);
         sides = sides.into_iter().map(allowed).collect();
+    } else if function.is_component
+        && let Some(shim) = Shim::wasmtime()
+    {
+        let image = runwasi::import(scene, name, &built[0])?;
+        sides.push(Function::runwasi(shim, &image));
     }
     Ok(sides)
 }
@@ -215,7 +221,9 @@ fn exhibits(found: Found, amounts: &Amounts, stored: u64) -> Vec<Exhibit> {
     let about = format!(
         "One source of each function: a component (Rust) or module (Go), compiled ahead and run by wasmtime, with an instance as \
          new for each request; a native server in a container of runc. A connection for each request. {SERVE}: the components, \
-         if the machine has the program. {} All sides stored {stored} rows.",
+         if the machine has the program. {} The wasmtime shim gives components no sockets, so it has not the two functions \
+        that ask others. {} All sides stored {stored} rows.",
+        runwasi::ABOUT,
         Services::about()
     );
     let of = |text: &str| format!("{text} {about}");
@@ -240,7 +248,8 @@ fn exhibits(found: Found, amounts: &Amounts, stored: u64) -> Vec<Exhibit> {
         "`ctr run --detach`, {rounds} times in turns; images are on the node, modules compiled before."
     ));
     let first = of(&format!(
-        "The first request after the container has started and listens, {rounds} times in turns."
+        "The first request after the container has started and listens, {rounds} times in turns. What a server needs from \
+         the end of `ctr run` until it listens is neither here nor in Figure 4."
     ));
     let concurrent = of(&format!(
         "{CLIENTS} clients with {RATE} requests a second at most, {:?} for each side.",

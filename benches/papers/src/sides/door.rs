@@ -11,6 +11,7 @@ use cwasi_testbed::scene::Scene;
 
 use super::images::RUNC;
 use super::load::{Target, millis};
+use super::runwasi::{LISTENS_AT, Shim};
 
 /// Longest wait for a function's first answer; its first start compiles it.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -25,6 +26,8 @@ pub struct Function {
     pub image: String,
     /// Our runtime and its annotations; none for a native server.
     pub annotations: Option<Vec<(&'static str, String)>>,
+    /// runwasi's runtime in place of ours or of runc.
+    pub shim: Option<Shim>,
     pub env: Vec<(&'static str, String)>,
     /// Arguments, if the image's are not enough.
     pub args: Vec<&'static str>,
@@ -40,14 +43,22 @@ impl Function {
             ("cwasi.queue", "1024".to_owned()),
         ];
         let (side, image) = (side.to_owned(), image.to_owned());
-        Self { side, image, annotations: Some(annotations), env: Vec::new(), args: Vec::new() }
+        let annotations = Some(annotations);
+        Self { side, image, annotations, shim: None, env: Vec::new(), args: Vec::new() }
     }
 
     /// A native server.
     #[must_use]
     pub fn native(side: &str, image: &str, args: &[&'static str]) -> Self {
         let (side, image) = (side.to_owned(), image.to_owned());
-        Self { side, image, annotations: None, env: Vec::new(), args: args.to_vec() }
+        let args = args.to_vec();
+        Self { side, image, annotations: None, shim: None, env: Vec::new(), args }
+    }
+
+    /// A component in this shim of runwasi.
+    #[must_use]
+    pub fn runwasi(shim: Shim, image: &str) -> Self {
+        Self { shim: Some(shim.clone()), ..Self::native(shim.side, image, &[]) }
     }
 
     /// With one more annotation, if it is ours.
@@ -74,7 +85,12 @@ impl Function {
                 let all = annotations.iter().cloned().chain(own);
                 all.fold(run, |run, (key, value)| run.annotation(key, &value))
             }
-            None => run.runtime(RUNC).env("PORT", &port.to_string()),
+            None => match &self.shim {
+                Some(shim) => {
+                    run.runtime(&shim.runtime()).env(LISTENS_AT, &format!("127.0.0.1:{port}"))
+                }
+                None => run.runtime(RUNC).env("PORT", &port.to_string()),
+            },
         };
         run = self.env.iter().fold(run, |run, (key, value)| run.env(key, value));
         let mut command = run.args(self.args.iter().copied()).command(&scene.containerd, true);

@@ -11,6 +11,8 @@ use cwasi_testbed::scene::Scene;
 pub const RUNC: &str = "io.containerd.runc.v2";
 /// Path of the program in its image.
 pub const PROGRAM: &str = "/program";
+/// The same of a module.
+pub const MODULE: &str = "/m.wasm";
 
 /// An image's archive.
 pub struct Archive {
@@ -57,8 +59,8 @@ impl Archive {
     /// When the module is missing.
     pub fn module(folder: &Path, name: &str, module: &Path) -> Result<Self> {
         let mut rootfs = Rootfs::default();
-        rootfs.file(module, "/m.wasm")?;
-        Self::write(folder, rootfs, name, "/m.wasm")
+        rootfs.file(module, MODULE)?;
+        Self::write(folder, rootfs, name, MODULE)
     }
 
     fn write(folder: &Path, rootfs: Rootfs, name: &str, entrypoint: &str) -> Result<Self> {

@@ -4,4 +4,5 @@ pub mod door;
 pub mod images;
 pub mod load;
 pub mod payload_server;
+pub mod runwasi;
 pub mod wasmedge_http;

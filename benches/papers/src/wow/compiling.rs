@@ -1,11 +1,7 @@
 //! Section III-A4: what compiling costs a cold start, which WOW saves by compiling at the upload.
 
-use std::process::{Command, Stdio};
-use std::time::Instant;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use cwasi_bench::fixture::stage;
-use cwasi_testbed::run::Run as ContainerRun;
 use cwasi_testbed::scene::Scene;
 
 use crate::exhibit::{Exhibit, Form as Drawn};
@@ -14,8 +10,9 @@ use crate::openwhisk::platform::Platform;
 use crate::openwhisk::{EXECUTOR, PROXY, platforms};
 use crate::run::{Group, Run};
 use crate::series::Series;
-use crate::sides::images::{PROGRAM, RUNC};
-use crate::sides::load::millis;
+use crate::sides::runwasi;
+
+use super::hello;
 
 pub const GROUP: Group =
     Group { name: "WOW: compiling and loading", entries: &["wow-compiling"], run };
@@ -45,15 +42,14 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
         series.push(Series::new(&platform.name, COMPILES, "ms", first));
         series.push(Series::new(&platform.name, LOADS, "ms", again));
     }
-    let image = run.own_image(&scene)?;
-    let hello = |number| says_hello(&scene, &image, &format!("hello-{number}"));
-    let hello = (0..repeats).map(hello).collect::<Result<Vec<_>>>()?;
-    series.push(Series::new("runc", SAYS_HELLO, "ms", hello));
+    series.extend(hello::series(run, &scene, SAYS_HELLO, repeats)?);
     let conditions = format!(
         "The request `/init` alone, {repeats} times. The first one delivers code that no cache knows: the module of `{ACTION}` ({size:.0} \
          KB) with a section that differs each time, so it is compiled. The second one delivers the same code. The paper’s module \
-         has 1.6 MB. The container: `ctr run` until a native program of its image has printed a line and ended, in runc. \
-         {EXECUTOR} and containers are as in Figure 4b; {PROXY} and others compile nothing."
+         has 1.6 MB. The containers: `ctr run --rm`, in turns, until a program of the image has printed a line and ended: a native one in runc, \
+         one module in all other runtimes, compiled before. {} \
+         {EXECUTOR} and containers are as in Figure 4b; {PROXY} and others compile nothing.",
+        runwasi::ABOUT
     );
     Ok(vec![Exhibit::new("wow-compiling", Drawn::Table, conditions, series).published(&[
         ("wasmtime, compiling", COMPILES, 35.0),
@@ -66,14 +62,4 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
 /// Milliseconds of the request that delivers this code.
 fn init(scene: &Scene, platform: &Platform, id: &str, code: &[u8]) -> Result<f64> {
     platform.create(scene, id, ACTION)?.with_code(code).init()
-}
-
-fn says_hello(scene: &Scene, image: &str, id: &str) -> Result<f64> {
-    let run = ContainerRun::new(&scene.namespace, image, id).runtime(RUNC);
-    let mut command: Command = run.args([PROGRAM, "--help"]).command(&scene.containerd, false);
-    let began = Instant::now();
-    let output = command.stdin(Stdio::null()).output().context("ctr run")?;
-    let took = millis(began);
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(took)
 }

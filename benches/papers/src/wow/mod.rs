@@ -3,6 +3,7 @@
 mod azure;
 mod cold_starts;
 mod compiling;
+mod hello;
 mod memory;
 mod node;
 mod throughput;

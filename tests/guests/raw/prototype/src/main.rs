@@ -2,6 +2,7 @@
 //! `cwasi_function` in one module, which is caller and callee.
 //!
 //! - As a command with the arguments TARGET and PAYLOAD: calls TARGET, prints its answer.
+//! - With TARGET, SIZE and COUNT: calls TARGET so often, each time with so many bytes.
 //! - As a callee: the number of bytes of its payload, after what that asks for. `!next` in it calls `next.wasm` first,
 //!   `!trap`, `!exit` and `!outside` misbehave.
 
@@ -18,11 +19,20 @@ unsafe extern "C" {
 
 fn main() {
     let args: Vec<String> = args().collect();
-    let [_, target, payload] = args.as_slice() else {
-        eprintln!("usage: prototype TARGET PAYLOAD");
-        std::process::exit(2);
-    };
-    println!("{}", connect(&message(target, payload)));
+    match args.as_slice() {
+        [_, target, payload] => println!("{}", connect(&message(target, payload))),
+        [_, target, size, count] => {
+            let [size, count] = [size, count].map(|number| number.parse().unwrap_or(0));
+            let message = message(target, &"x".repeat(size));
+            for _ in 0..count {
+                println!("{}", connect(&message));
+            }
+        }
+        _ => {
+            eprintln!("usage: prototype TARGET PAYLOAD, or prototype TARGET SIZE COUNT");
+            std::process::exit(2);
+        }
+    }
 }
 
 /// The entry of a callee.
