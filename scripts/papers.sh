@@ -7,6 +7,8 @@
 #
 # Programs of other projects in the folder PEERS, or on PATH, become sides (docs/papers.md).
 #
+# TinyGo, which compiles the operator paper's functions in Go, is built by the first run (scripts/tinygo.sh).
+#
 # A table or figure that cannot be measured fails the run; a side that cannot be had is named in the report. The first
 # quick or full run builds `wasmtime serve`; a smoke test uses it if it is there. Everything runs on private containerds
 # below .cwasi/, which end with the script.
@@ -40,6 +42,7 @@ else
     cargo build --release --bins -p cwasi-papers -p bench-actions
     programs=$TARGET_DIR/release out=$TARGET_DIR/papers
 fi
+"$CHECKOUT/scripts/functions.sh" --tinygo
 [ ! -x "$WASMTIME_DIR/bin/wasmtime" ] || export CWASI_BENCH_WASMTIME=$WASMTIME_DIR/bin/wasmtime
 say "measuring"
 "$programs/cwasi-papers" "$@" --out "$out"
