@@ -14,9 +14,11 @@ TINYGO_LLVM="tinygo-llvm trixie 1:19.1 llvm-19-dev libclang-19-dev libclang1-19 
 tinygo_digest() { cat "$TINYGO_MODULE"/* | sha256sum | cut -c 1-16; }
 
 build_tinygo() {
-    local folder=$TINYGO_DIR/go llvm=$STATE_DIR/tinygo-llvm started=$SECONDS
+    local folder=$TINYGO_DIR/go llvm=$STATE_DIR/tinygo-llvm libllvm started=$SECONDS
     [ "$(cat "$TINYGO_DIR/VERSION" 2>/dev/null)" != "$(tinygo_digest)" ] || return 0
     [ -d "$STATE_DIR/clang/usr/lib/wasm32-wasi" ] || die "there is no clang below $STATE_DIR: scripts/setup.sh --languages"
+    libllvm=$(tinygo_libllvm)
+    [ -n "$libllvm" ] || die "there is no libLLVM 19: scripts/setup.sh --wasmedge"
     rm -rf "$TINYGO_DIR" "$llvm"
     UNPACKED=("$TINYGO_LLVM")
     unpack_missing
@@ -25,12 +27,12 @@ build_tinygo() {
     (
         go_environment "$folder"
         export CGO_ENABLED=1 CGO_CPPFLAGS="-I$llvm/usr/include/llvm-19 -I$llvm/usr/include/llvm-c-19 -I$llvm/usr/lib/llvm-19/include"
-        export CGO_LDFLAGS="-L$llvm/usr/lib/llvm-19/lib -L$(dirname "$(tinygo_libllvm)")"
+        export CGO_LDFLAGS="-L$llvm/usr/lib/llvm-19/lib -L$libllvm"
         cd "$TINYGO_MODULE"
         go build -trimpath -buildvcs=false -tags llvm19 -ldflags='-s -w' -o "$TINYGO_DIR/bin/tinygo" \
             github.com/tinygo-org/tinygo 2> >(grep -v '^go: downloading' >&2)
         cp -r "$(go list -m -f '{{.Dir}}' github.com/tinygo-org/tinygo)"/{src,targets} "$TINYGO_DIR/root/"
-    ) || die "TinyGo $TINYGO_VERSION is not built: Go needs the proxy of modules that GOPROXY names, and libLLVM 19 (setup.sh --wasmedge)"
+    ) || die "TinyGo $TINYGO_VERSION is not built: Go needs the proxy of modules that GOPROXY names"
     chmod -R u+w "$TINYGO_DIR/root"
     # Empty: TinyGo takes the standard library's files.
     mkdir -p "$TINYGO_DIR/root/src/net"
@@ -43,8 +45,8 @@ build_tinygo() {
     say "TinyGo is built: $((SECONDS - started)) s"
 }
 
-# The machine's libLLVM, which links by this name.
-tinygo_libllvm() { ldconfig -p | sed -nE 's#.*libLLVM\.so\.19\.1 .* => (.*)#\1#p' | head -n 1; }
+# The folder of the machine's libLLVM.
+tinygo_libllvm() { ldconfig -p | sed -nE 's#.*libLLVM\.so\.19\.1 .* => (.*)/.*#\1#p' | head -n 1; }
 
 # tinygo ARGUMENT…: in the environment of `go_environment`
 tinygo() {
