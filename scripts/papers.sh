@@ -10,6 +10,7 @@
 #
 # A full run goes on after the groups that an interrupted one has measured at the same revision, and any other with
 # RESUME=yes; target/papers/kept has them.
+# TinyGo, which compiles the operator paper's functions in Go, is built by the first run (scripts/tinygo.sh).
 #
 # A table or figure that cannot be measured fails the run; a side that cannot be had is named in the report. The first
 # quick or full run builds `wasmtime serve`; a smoke test uses it if it is there. Everything runs on private containerds
@@ -48,6 +49,7 @@ else
     cargo build --release --bins -p cwasi-papers -p bench-actions
     programs=$TARGET_DIR/release out=$TARGET_DIR/papers
 fi
+"$CHECKOUT/scripts/functions.sh" --tinygo
 [ ! -x "$WASMTIME_DIR/bin/wasmtime" ] || export CWASI_BENCH_WASMTIME=$WASMTIME_DIR/bin/wasmtime
 # A changed tree has no revision that a later run could go on at.
 revision=$(git rev-parse --short HEAD) resume=()

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -17,6 +18,19 @@ use crate::SHIM;
 /// Lines of a text, and one that is similar to a phrase.
 const TEXT: &str =
     "Who's there?\nGood night, sweet prince Hamlet\nThe rest is silence\nEnter Hamlet\n";
+
+/// Of a person of user-manager, in alphabetical order.
+const FIELDS: [&str; 9] = [
+    "building_number",
+    "city",
+    "country",
+    "ip_address",
+    "name",
+    "street_name",
+    "user_agent",
+    "username",
+    "zip_code",
+];
 
 fn built(name: &str) -> PathBuf {
     let path = checkout().join("target/functions").join(name);
@@ -202,7 +216,8 @@ fn functions_that_send_requests_answer_as_native() {
     for request in requests {
         let (line, body) = request.split_at(request.find('{').unwrap());
         assert_eq!(line, "POST /path HTTP/1.1 ");
-        let person: serde_json::Value = serde_json::from_str(body).unwrap();
-        assert!(person["email"].as_str().unwrap().contains('@'), "{person}");
+        let person: BTreeMap<String, String> = serde_json::from_str(body).unwrap();
+        assert!(person.keys().eq(FIELDS), "{person:?}");
+        assert!(person.values().all(|value| !value.is_empty()), "{person:?}");
     }
 }

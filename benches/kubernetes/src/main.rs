@@ -1,7 +1,8 @@
 //! Starts each function as a pod of ours and as a pod of a native image, in turns, on one node, and takes the time from
-//! "scheduled" to "running" and to the first answer. These are the operator paper's Figures 4 and 5, with the same
+//! "scheduled" to the start of its task, to "running" and to the first answer. These are the operator paper's Figures 4 and 5, with the same
 //! source on both sides. `scripts/kubernetes.sh bench` runs it beside the test cluster.
 
+mod events;
 mod pod;
 mod report;
 
@@ -12,6 +13,7 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use kube::Client;
 
+use events::Events;
 use pod::{Side, Start};
 
 /// Longest life of one pod.
@@ -37,6 +39,9 @@ struct Arguments {
     /// What the functions may reach
     #[arg(long)]
     network: Option<String>,
+    /// File to which `ctr events` writes on the node
+    #[arg(long)]
+    events: PathBuf,
     /// Folder of the report
     #[arg(long)]
     out: PathBuf,
@@ -47,6 +52,7 @@ async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let client = Client::try_default().await.context("read the kubeconfig")?;
     let mut starts = Vec::new();
+    let mut events = Events::new(arguments.events.clone());
     for repeat in 0..arguments.repeats {
         for function in &arguments.functions {
             let (name, query) = function.split_once('?').unwrap_or((function, ""));
@@ -65,7 +71,7 @@ async fn main() -> Result<()> {
                     env: &arguments.env,
                     network: arguments.network.as_deref(),
                 };
-                let started = pod::start(&client, &arguments.namespace, &wanted);
+                let started = pod::start(&client, &arguments.namespace, &wanted, &mut events);
                 let times = tokio::time::timeout(POD_MAX, started).await;
                 let times = times.with_context(|| {
                     format!(

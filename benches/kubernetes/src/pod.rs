@@ -13,6 +13,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::events::{Events, TimeOfDay};
+
 /// Port of both sides.
 const PORT: u16 = 8080;
 /// Between two attempts to get an answer.
@@ -49,9 +51,11 @@ pub struct Wanted<'a> {
     pub network: Option<&'a str>,
 }
 
-/// Since the pod was scheduled, in ms, as a client of the API sees it.
+/// Since the pod was scheduled, in ms, as a client of the API sees that.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
+    /// Until containerd's event says that the function's task has started, which no kubelet has to look for.
+    pub started_ms: f64,
     /// Until the API says that the container runs.
     pub running_ms: f64,
     /// Until the first answer with status 200.
@@ -71,7 +75,13 @@ pub struct Start {
 ///
 /// # Errors
 /// When the API fails, or the pod does.
-pub async fn start(client: &Client, namespace: &str, wanted: &Wanted<'_>) -> Result<Times> {
+pub async fn start(
+    client: &Client,
+    namespace: &str,
+    wanted: &Wanted<'_>,
+    node_events: &mut Events,
+) -> Result<Times> {
+    node_events.skip()?;
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pod = pod(wanted)?;
     let name = pod.name_any();
@@ -88,7 +98,7 @@ pub async fn start(client: &Client, namespace: &str, wanted: &Wanted<'_>) -> Res
         let Some(status) = pod.status else { continue };
         let conditions = status.conditions.unwrap_or_default();
         if conditions.iter().any(|it| it.type_ == "PodScheduled" && it.status == "True") {
-            scheduled.get_or_insert(now);
+            scheduled.get_or_insert((now, TimeOfDay::now()));
         }
         if status.phase.as_deref() == Some("Failed") {
             bail!("the pod {name} has failed");
@@ -100,11 +110,13 @@ pub async fn start(client: &Client, namespace: &str, wanted: &Wanted<'_>) -> Res
             break (now, address);
         }
     };
-    let scheduled = scheduled.context("the pod was never scheduled")?;
+    let (scheduled, time_of_day) = scheduled.context("the pod was never scheduled")?;
     while !answers(&address, wanted.query).await {
         tokio::time::sleep(ATTEMPT).await;
     }
     let answered = Instant::now();
+    // The sandbox's task starts before the function's.
+    let started_ms = node_events.last_start().await?.millis_since(time_of_day);
     api.delete(&name, &DeleteParams::default().grace_period(1)).await?;
     // The next pod does not start beside this one's end.
     loop {
@@ -114,7 +126,7 @@ pub async fn start(client: &Client, namespace: &str, wanted: &Wanted<'_>) -> Res
         }
     }
     let millis = |until: Instant| (until - scheduled).as_secs_f64() * 1e3;
-    Ok(Times { running_ms: millis(running), answer_ms: millis(answered) })
+    Ok(Times { started_ms, running_ms: millis(running), answer_ms: millis(answered) })
 }
 
 async fn answers(address: &str, query: &str) -> bool {

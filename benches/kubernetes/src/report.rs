@@ -18,7 +18,8 @@ const SHIFT: f64 = 0.17;
 /// A time that is plotted.
 type Time = (&'static str, &'static str, fn(&Times) -> f64);
 
-const TIMES: [Time; 2] = [
+const TIMES: [Time; 3] = [
+    ("started", "from scheduled to the start of the task", |times| times.started_ms),
     ("running", "from scheduled to running", |times| times.running_ms),
     ("answer", "from scheduled to the first answer", |times| times.answer_ms),
 ];
@@ -45,9 +46,10 @@ pub fn write(starts: &[Start], folder: &Path) -> Result<()> {
 }
 
 fn csv(starts: &[Start]) -> Result<String> {
-    let mut text = "function,side,running_ms,answer_ms\n".to_owned();
+    let mut text = "function,side,started_ms,running_ms,answer_ms\n".to_owned();
     for Start { function, side, times } in starts {
-        writeln!(text, "{function},{side},{:.3},{:.3}", times.running_ms, times.answer_ms)?;
+        let Times { started_ms, running_ms, answer_ms } = times;
+        writeln!(text, "{function},{side},{started_ms:.3},{running_ms:.3},{answer_ms:.3}")?;
     }
     Ok(text)
 }
@@ -140,11 +142,11 @@ mod tests {
         let start = |side, answer_ms| Start {
             function: "aes".to_owned(),
             side,
-            times: Times { running_ms: 1.0, answer_ms },
+            times: Times { started_ms: 0.5, running_ms: 1.0, answer_ms },
         };
         let ours = [300.0, 100.0, 200.0].map(|answer_ms| start(Side::Ours, answer_ms));
         let starts = [ours.as_slice(), &[start(Side::Native, 400.0)]].concat();
-        let samples = samples(&starts, TIMES[1].2);
+        let samples = samples(&starts, TIMES[2].2);
         let text = table(&samples).unwrap();
         assert!(
             text.contains("200.0") && text.lines().nth(1).unwrap().ends_with("  2.00"),

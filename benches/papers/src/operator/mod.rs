@@ -6,7 +6,7 @@ mod services;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use cwasi_bench::fixture::stage;
 use cwasi_bench::peers::WasmtimeServe;
 use cwasi_bench::plan::Effort;
@@ -36,7 +36,10 @@ pub const GROUPS: &[Group] = &[Group {
     run,
 }];
 
+/// As in the paper: components in Rust, and modules that TinyGo compiles.
 const OURS: &str = "CWASI";
+/// The modules in Go by the standard compiler.
+const STANDARD_GO: &str = "CWASI, standard Go";
 const NATIVE: &str = "native in runc";
 const SERVE: &str = WasmtimeServe::NAME;
 /// The paper's clients, and requests of each in a second.
@@ -96,36 +99,66 @@ fn sides(
 ) -> Result<Vec<Function>> {
     let Published { name, .. } = function;
     let folder = tempfile::tempdir()?;
-    let built = built_wasm_and_native(name)?;
-    let wasm = Archive::module(folder.path(), &format!("{name}-wasm"), &built[0])?;
-    let server = Archive::native(folder.path(), &format!("{name}-native"), &built[1])?;
-    for (side, archive) in [(OURS, &wasm), (NATIVE, &server)] {
-        #[expect(clippy::cast_precision_loss, reason = "megabytes")]
-        let size = archive.length()? as f64 / 1e3;
-        found.images.push(Series::new(side, name, "KB", vec![size]));
+    let mut modules = vec![(OURS, module(function))];
+    if !function.is_component {
+        modules.push((STANDARD_GO, format!("{name}.wasm")));
     }
-    let (wasm, server) = (wasm.import(scene), server.import(scene));
-    let ours =
-        Function::ours(OURS, &wasm, "wasmtime").with("cwasi.concurrency", &CLIENTS.to_string());
-    let mut sides = vec![ours, Function::native(NATIVE, &server, &[PROGRAM])];
+    let mut sides = Vec::new();
+    for (side, file) in modules {
+        let archive =
+            Archive::module(folder.path(), &file.replace(['/', '.'], "-"), &built(&file)?)?;
+        found.images.push(size(side, name, &archive)?);
+        let ours = Function::ours(side, &archive.import(scene), "wasmtime");
+        sides.push(ours.with("cwasi.concurrency", &CLIENTS.to_string()));
+    }
+    let server = Archive::native(folder.path(), &format!("{name}-native"), &built(name)?)?;
+    found.images.push(size(NATIVE, name, &server)?);
+    sides.push(Function::native(NATIVE, &server.import(scene), &[PROGRAM]));
     if let Some((variable, url, address)) = services.of(name) {
         let allowed = |side: Function| side.env(variable, &url).with("cwasi.network", &address);
         sides = sides.into_iter().map(allowed).collect();
     } else if function.is_component
         && let Some(shim) = Shim::wasmtime()
     {
-        let image = runwasi::import(scene, name, &built[0])?;
+        let image = runwasi::import(scene, name, &built(&module(function))?)?;
         sides.push(Function::runwasi(shim, &image));
     }
     Ok(sides)
 }
 
-/// What `scripts/functions.sh` builds of a function.
-fn built_wasm_and_native(name: &str) -> Result<[PathBuf; 2]> {
-    let built = [format!("{name}.wasm"), name.to_owned()];
-    let built = built.map(|file| checkout().join("target/functions").join(file));
-    let all = built.iter().all(|path| path.exists());
-    all.then_some(built).context("it was not built: scripts/functions.sh")
+/// The file of what the paper compiled.
+fn module(function: &Published) -> String {
+    let folder = if function.is_component { "" } else { "tinygo/" };
+    format!("{folder}{}.wasm", function.name)
+}
+
+fn size(side: &str, name: &str, archive: &Archive) -> Result<Series> {
+    #[expect(clippy::cast_precision_loss, reason = "megabytes")]
+    let size = archive.length()? as f64 / 1e3;
+    Ok(Series::new(side, name, "KB", vec![size]))
+}
+
+/// A file that `scripts/functions.sh` builds.
+fn built(file: &str) -> Result<PathBuf> {
+    let path = checkout().join("target/functions").join(file);
+    let missing =
+        || format!("{} was not built: scripts/functions.sh, and with --tinygo", path.display());
+    path.exists().then(|| path.clone()).with_context(missing)
+}
+
+/// All sides give the same answer: random numbers are the same for one seed.
+fn compare(query: &str, functions: &[Function], doors: &[Door<'_>]) -> Result<()> {
+    let query = format!("{query}&seed=1");
+    let mut answers = Vec::new();
+    for (function, door) in functions.iter().zip(doors) {
+        answers.push((function.side.as_str(), door.target(&query).body()?));
+    }
+    let native = answers.iter().find(|(side, _)| *side == NATIVE);
+    let (_, expected) = native.context("there is a native side")?;
+    for (side, answer) in &answers {
+        ensure!(answer == expected, "{side} answers ?{query} otherwise than {NATIVE}");
+    }
+    Ok(())
 }
 
 fn measure(
@@ -143,6 +176,7 @@ fn measure(
         .enumerate()
         .map(|(number, side)| side.open(scene, &format!("{name}-{number}"), query));
     let doors: Vec<Door<'_>> = opened.collect::<Result<_>>()?;
+    compare(query, &functions, &doors)?;
     let mut targets: Vec<(&str, Target)> = functions
         .iter()
         .zip(&doors)
@@ -220,9 +254,10 @@ fn starts(
 fn exhibits(found: Found, amounts: &Amounts, stored: u64) -> Vec<Exhibit> {
     let about = format!(
         "One source of each function: a component (Rust) or module (Go), compiled ahead and run by wasmtime, with an instance as \
-         new for each request; a native server in a container of runc. A connection for each request. {SERVE}: the components, \
-         if the machine has the program. {} The wasmtime shim gives components no sockets, so it has not the two functions \
-        that ask others. {} All sides stored {stored} rows.",
+         new for each request; a native server in a container of runc. {OURS} has Go’s modules by TinyGo, with the options of the \
+         paper’s artifact, {STANDARD_GO} by the compiler of the native servers. All answer one query equally. A connection for \
+         each request. {SERVE}: the components, if the machine has the program. {} The wasmtime shim gives components no \
+         sockets, so it has not the two functions that ask others. {} All sides stored {stored} rows.",
         runwasi::ABOUT,
         Services::about()
     );

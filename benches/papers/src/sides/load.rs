@@ -14,6 +14,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// What OpenWhisk's response to a failed activation contains; its status may be 200.
 const WHISK_ERROR: &[u8] = b"\"error\":";
 
+/// Ends the head of a response.
+const END: &[u8] = b"\r\n\r\n";
+
 /// A request and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -67,6 +70,17 @@ impl Target {
         answer(&mut self.send()?).with_context(|| self.path.clone())?;
         Ok(millis(started))
     }
+
+    /// The body of an answer of known length.
+    ///
+    /// # Errors
+    /// For an answer with another status than 200.
+    pub fn body(&self) -> Result<Vec<u8>> {
+        let mut response = response(&mut self.send()?).with_context(|| self.path.clone())?;
+        let head = response.windows(END.len()).position(|part| part == END);
+        let head = head.with_context(|| format!("{}: an answer without an end", self.path))?;
+        Ok(response.split_off(head + END.len()))
+    }
 }
 
 /// Reads an answer to its end: that of its length, if it has one, as not every server closes the connection.
@@ -74,6 +88,10 @@ impl Target {
 /// # Errors
 /// Unless its status is 200, and when it is an error of OpenWhisk's protocol.
 pub fn answer(stream: &mut TcpStream) -> Result<()> {
+    response(stream).map(|_all| ())
+}
+
+fn response(stream: &mut TcpStream) -> Result<Vec<u8>> {
     /// Bytes of one read.
     const PIECE: usize = 64 << 10;
     let (mut response, mut piece) = (Vec::new(), vec![0; PIECE]);
@@ -88,12 +106,11 @@ pub fn answer(stream: &mut TcpStream) -> Result<()> {
     let is_good = response.starts_with(b"HTTP/1.1 200 ") && !is_error;
     let shown = response.get(..300.min(response.len())).unwrap_or_default();
     ensure!(is_good, "the answer is {}", String::from_utf8_lossy(shown));
-    Ok(())
+    Ok(response)
 }
 
 /// True when a response of known length is there.
 fn is_complete(response: &[u8]) -> bool {
-    const END: &[u8] = b"\r\n\r\n";
     let Some(at) = response.windows(END.len()).position(|part| part == END) else { return false };
     let (head, body) = (String::from_utf8_lossy(&response[..at]), response.len() - at - END.len());
     let length = head.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {

@@ -1,31 +1,41 @@
 //! Stores invented persons in a database, through the HTTP API in front of it.
 
 use fake::Fake as _;
-use fake::faker::address::en::CityName;
-use fake::faker::internet::en::SafeEmail;
-use fake::faker::name::en::{FirstName, LastName};
+use fake::faker::address::en::{BuildingNumber, CityName, CountryName, StreetName, ZipCode};
+use fake::faker::internet::en::{IP, UserAgent, Username};
+use fake::faker::name::en::Name;
 use function::{Query, client, failed, variable};
 use serde::Serialize;
 
 /// Most persons of one request.
 const ENTRIES_MAX: u32 = 1000;
 
-/// A row of the table.
+/// A row of the table, with the columns of the operator paper's artifact.
 #[derive(Serialize)]
 struct Person {
-    first_name: String,
-    last_name: String,
-    email: String,
+    name: String,
+    username: String,
+    ip_address: String,
+    user_agent: String,
+    country: String,
     city: String,
+    street_name: String,
+    zip_code: String,
+    building_number: String,
 }
 
 impl Person {
     fn invented() -> Self {
         Self {
-            first_name: FirstName().fake(),
-            last_name: LastName().fake(),
-            email: SafeEmail().fake(),
+            name: Name().fake(),
+            username: Username().fake(),
+            ip_address: IP().fake(),
+            user_agent: UserAgent().fake(),
+            country: CountryName().fake(),
             city: CityName().fake(),
+            street_name: StreetName().fake(),
+            zip_code: ZipCode().fake(),
+            building_number: BuildingNumber().fake(),
         }
     }
 }

@@ -19,8 +19,11 @@ use super::database::connect;
 
 /// Path of the table.
 pub const USERS: &str = "users";
-const TABLE: &str = "CREATE TABLE users (id serial PRIMARY KEY, first_name text, last_name text, email text, city text)";
-const INSERT: &str = "INSERT INTO users (first_name, last_name, email, city) SELECT first_name, last_name, email, city \
+/// The columns of the paper's artifact.
+const TABLE: &str = "CREATE TABLE users (id bigserial PRIMARY KEY, name varchar, username varchar, ip_address varchar, \
+    user_agent varchar, country varchar, city varchar, street_name varchar, zip_code varchar, building_number varchar)";
+const INSERT: &str = "INSERT INTO users (name, username, ip_address, user_agent, country, city, street_name, zip_code, building_number) \
+    SELECT name, username, ip_address, user_agent, country, city, street_name, zip_code, building_number \
     FROM json_populate_record(NULL::users, $1::text::json)";
 
 /// A thread of this process that serves until this is dropped.
