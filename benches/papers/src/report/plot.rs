@@ -8,10 +8,14 @@ use plotters::prelude::*;
 use crate::exhibit::{Exhibit, Form};
 use crate::series::number;
 
-const SIZE: (u32, u32) = (900, 440);
+/// Width of a plot, and of the names of the sides beside it.
+const WIDTHS: (u32, u32) = (820, 320);
+/// Least height of a picture; each side's name needs some.
+const HEIGHT: u32 = 440;
+const NAME_HEIGHT: i32 = 17;
 /// Most points of a curve of shares.
 const POINTS_MAX: usize = 400;
-/// Colours of the sides, in their order.
+/// Colours of the first sides, in their order; further ones have lighter, then darker ones.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 90, 160),
     RGBColor(200, 80, 0),
@@ -28,14 +32,19 @@ const COLOURS: [RGBColor; 10] = [
 type Area<'a, B> = DrawingArea<B, Shift>;
 type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Name, colour, and points of a side.
-type Curve = (String, RGBColor, Vec<(f64, f64)>);
+/// Colour and points of a side.
+type Curve = (RGBColor, Vec<(f64, f64)>);
 
 /// As SVG.
 pub fn draw(exhibit: &Exhibit) -> Result<String> {
     let mut svg = String::new();
+    let sides = exhibit.sides();
+    let names = NAME_HEIGHT * i32::try_from(sides.len() + 2)?;
+    let size = (WIDTHS.0 + WIDTHS.1, HEIGHT.max(u32::try_from(names)?));
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let (root, beside) = root.split_horizontally(WIDTHS.0);
+        legend(&sides, &beside).map_err(|error| anyhow!("draw {}: {error}", exhibit.id))?;
         let drawn = match exhibit.form {
             Form::Boxes => boxes(exhibit, &root),
             Form::Ecdf => curves(
@@ -55,7 +64,29 @@ pub fn draw(exhibit: &Exhibit) -> Result<String> {
 }
 
 fn colour(index: usize) -> RGBColor {
-    COLOURS[index % COLOURS.len()]
+    let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+    let shade = |part: u8| match index / COLOURS.len() {
+        0 => part,
+        1 => part / 2 + 100,
+        _ => part / 2,
+    };
+    RGBColor(shade(red), shade(green), shade(blue))
+}
+
+/// The names of the sides with their colours.
+fn legend<B: DrawingBackend>(sides: &[&str], area: &Area<'_, B>) -> Drawn<B>
+where
+    B::ErrorType: 'static,
+{
+    area.fill(&WHITE)?;
+    let mut top = NAME_HEIGHT;
+    for (index, side) in sides.iter().enumerate() {
+        let mark = [(4, top), (18, top + 8)];
+        area.draw(&Rectangle::new(mark, colour(index).filled()))?;
+        area.draw(&Text::new((*side).to_owned(), (24, top - 2), ("sans-serif", 12)))?;
+        top += NAME_HEIGHT;
+    }
+    Ok(())
 }
 
 /// Each side's medians over the numbers of the cases.
@@ -67,7 +98,7 @@ fn medians(exhibit: &Exhibit) -> Vec<Curve> {
             |series: &crate::series::Series| Some((number(&series.case)?, series.summary()?.p50));
         let mut points: Vec<_> = own.filter_map(point).collect();
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        (side.to_owned(), colour(index), points)
+        (colour(index), points)
     };
     sides.map(of).collect()
 }
@@ -89,7 +120,7 @@ fn shares(exhibit: &Exhibit) -> Vec<Curve> {
             points.extend([(*sample, below), (*sample, share)]);
             below = share;
         }
-        (side.to_owned(), colour(index), points)
+        (colour(index), points)
     };
     sides.map(of).collect()
 }
@@ -117,7 +148,7 @@ fn curves<B: DrawingBackend>(
 where
     B::ErrorType: 'static,
 {
-    let points = curves.iter().flat_map(|(_, _, points)| points);
+    let points = curves.iter().flat_map(|(_, points)| points);
     let across = range(points.clone().map(|point| point.0), logarithmic.0);
     let up = range(points.map(|point| point.1), logarithmic.1);
     // A step has no points.
@@ -130,24 +161,12 @@ where
         ($across:expr, $up:expr) => {{
             let mut chart = chart.build_cartesian_2d($across, $up)?;
             chart.configure_mesh().light_line_style(TRANSPARENT).x_desc(x).y_desc(y).draw()?;
-            for (name, colour, points) in curves {
-                let colour = *colour;
-                chart
-                    .draw_series(
-                        LineSeries::new(points.iter().copied(), colour.stroke_width(2))
-                            .point_size(points_of),
-                    )?
-                    .label(name)
-                    .legend(move |(x, y)| {
-                        PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(3))
-                    });
+            for (colour, points) in curves {
+                chart.draw_series(
+                    LineSeries::new(points.iter().copied(), colour.stroke_width(2))
+                        .point_size(points_of),
+                )?;
             }
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::UpperLeft)
-                .background_style(WHITE.mix(0.85))
-                .border_style(RGBColor(200, 200, 200))
-                .draw()?;
         }};
     }
     match logarithmic {
@@ -193,7 +212,8 @@ where
         .y_desc(exhibit.unit())
         .draw()?;
     let room = 0.8 / sides.len() as f64;
-    let width = (f64::from(SIZE.0 - 100) / cases.len() as f64 * room * 0.7).clamp(3.0, 26.0) as u32;
+    let width =
+        (f64::from(WIDTHS.0 - 100) / cases.len() as f64 * room * 0.7).clamp(3.0, 26.0) as u32;
     for (index, side) in sides.iter().enumerate() {
         let shift = room * (index as f64 - (sides.len() - 1) as f64 / 2.0);
         let mut plots = Vec::new();
@@ -203,18 +223,8 @@ where
             let plot = Boxplot::new_vertical(at as f64 + shift, &quartiles);
             plots.push(plot.width(width).style(colour(index)));
         }
-        let colour = colour(index);
-        chart
-            .draw_series(plots)?
-            .label(*side)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 12, y + 4)], colour.filled()));
+        chart.draw_series(plots)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()?;
     root.present()
 }
 
@@ -235,9 +245,12 @@ mod tests {
             let svg = draw(&Exhibit::new("id", form, "", all.clone())).unwrap();
             assert!(svg.contains("one") && svg.contains("two"), "{form:?}");
         }
+        let colours: std::collections::BTreeSet<_> =
+            (0..30).map(colour).map(|it| (it.0, it.1, it.2)).collect();
+        assert_eq!(colours.len(), 30, "sides share a colour");
         let exhibit = Exhibit::new("id", Form::Lines, "", all);
-        assert_eq!(medians(&exhibit)[1].2, [(1.0, 0.0), (10.0, 5.0)]);
-        assert_eq!(shares(&exhibit)[0].2.last(), Some(&(3.0, 1.0)));
+        assert_eq!(medians(&exhibit)[1].1, [(1.0, 0.0), (10.0, 5.0)]);
+        assert_eq!(shares(&exhibit)[0].1.last(), Some(&(3.0, 1.0)));
     }
 
     #[test]
