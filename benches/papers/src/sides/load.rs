@@ -71,7 +71,7 @@ impl Target {
         Ok(millis(started))
     }
 
-    /// The body of an answer of known length.
+    /// The body of an answer, without chunks.
     ///
     /// # Errors
     /// For an answer with another status than 200.
@@ -222,6 +222,7 @@ mod tests {
     fn requests_are_timed_and_failures_are_errors() {
         let good = Target::new(server("HTTP/1.1 200 OK\r\n\r\nhello"), "hello");
         assert!(good.ask().unwrap() > 0.0);
+        assert_eq!(good.body().unwrap(), b"hello");
         assert_eq!(serial(&good, Duration::ZERO).unwrap().len(), 1);
         let bad = Target::new(server("HTTP/1.1 500 no\r\n\r\nwhy"), "hello");
         let error = format!("{:#}", bad.ask().unwrap_err());
