@@ -16,7 +16,6 @@ use serde::Serialize;
 use crate::contents::{ABSENT_SIDES, CONTENTS, Entry, Status};
 use crate::exhibit::{Exhibit, Form};
 
-#[cfg(test)]
 pub use table::kind;
 
 /// A run's results.

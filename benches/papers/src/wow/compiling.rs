@@ -46,8 +46,8 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let conditions = format!(
         "The request `/init` alone, {repeats} times. The first one delivers code that no cache knows: the module of `{ACTION}` ({size:.0} \
          KB) with a section that differs each time, so it is compiled. The second one delivers the same code. The paper’s module \
-         has 1.6 MB. The containers: `ctr run --rm`, in turns, until a program of the image has printed a line and ended: a native one in runc, \
-         one module in all other runtimes, compiled before. {} \
+         has 1.6 MB. The containers: `ctr run --rm`, in turns, until a program of the image has ended: a native one that says hello in runc, a \
+         module with an empty `main` in all other runtimes, compiled before. {} \
          {EXECUTOR} and containers are as in Figure 4b; {PROXY} and others compile nothing.",
         runwasi::ABOUT
     );
