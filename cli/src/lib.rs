@@ -58,7 +58,7 @@ pub fn program<F: Future<Output = Result<ExitCode, Failure>>>(
 ) -> ExitCode {
     let outcome = match parsed.and_then(|matches| Arguments::read(&matches)) {
         Ok(arguments) => run(verbs(arguments)),
-        Err(error) => print_usage(&error),
+        Err(error) => print_usage(&commands::with_ours(error)),
     };
     outcome.unwrap_or_else(|failure| {
         if failure.exit() != Exit::PipeClosed {

@@ -79,10 +79,14 @@ fn compared(exhibit: &Exhibit) -> Vec<&str> {
     compared
 }
 
-/// The case that the table shows, of those that all `sides` have: with numbers of the paper, if there is one.
+/// The case that the table shows: one that all `sides` have, if there is one, and with numbers of the paper, if there is
+/// one.
 fn chosen<'a>(exhibit: &'a Exhibit, sides: &[&str]) -> Option<&'a str> {
     let mut cases = exhibit.cases();
-    cases.retain(|case| sides.iter().all(|side| exhibit.of(side, case).is_some()));
+    let have_all = |case: &&str| sides.iter().all(|side| exhibit.of(side, case).is_some());
+    if cases.iter().any(have_all) {
+        cases.retain(have_all);
+    }
     let is_published = |case: &&str| exhibit.published.iter().any(|number| number.case == *case);
     let published: Vec<&str> = cases.iter().copied().filter(is_published).collect();
     let from = if published.is_empty() { cases } else { published };

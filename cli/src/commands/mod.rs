@@ -7,6 +7,7 @@ mod dashboard;
 mod deploy;
 mod doctor;
 pub mod explain;
+mod foreign_verbs;
 mod gateway;
 mod help;
 mod image;
@@ -41,6 +42,7 @@ use crate::arguments::{Given, Global};
 use crate::deployment::check_named_config;
 use crate::failure::Failure;
 
+pub use self::foreign_verbs::with_ours;
 pub use self::help::command;
 
 /// Run and inspect workflows of WebAssembly functions on containerd

@@ -326,7 +326,9 @@ impl Scene {
         self.task(id).unwrap_or_else(|| panic!("no task {id}")).0
     }
 
-    fn task(&self, id: &str) -> Option<(i32, String)> {
+    /// Process id and status of a task; `None` when there is no such task.
+    #[must_use]
+    pub fn task(&self, id: &str) -> Option<(i32, String)> {
         let list = self.ctr(["task", "ls"]).success().text();
         list.lines().find_map(|line| {
             let mut fields = line.split_whitespace();

@@ -142,8 +142,10 @@ impl Drop for Container<'_> {
     fn drop(&mut self) {
         // Its task may have ended, and `ctr run` may wait for ever; what is left behind shows at the scene's end. The
         // prototype's shim cannot signal a callee (EBADF).
-        if self.scene.status(&self.id).is_some_and(|status| status == "RUNNING") {
-            let _killed = kill(Pid::from_raw(self.scene.pid(&self.id)), Signal::SIGKILL);
+        if let Some((pid, status)) = self.scene.task(&self.id)
+            && status == "RUNNING"
+        {
+            let _killed = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ended = self.ctr.kill();
         let _reaped = self.ctr.wait();

@@ -76,8 +76,10 @@ impl Function {
         self
     }
 
+    /// `ctr run`, whose container's output nobody reads.
     fn command(&self, scene: &Scene, id: &str, port: u16) -> Command {
-        let mut run = Run::new(&scene.namespace, &self.image, id).flag("--net-host");
+        let mut run =
+            Run::new(&scene.namespace, &self.image, id).flag("--net-host").flag("--null-io");
         run = match &self.annotations {
             Some(annotations) => {
                 let name = id.to_owned();
