@@ -15,10 +15,18 @@ pub struct Kept {
     of: String,
 }
 
+/// A measured group.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What else used the machine, in a sentence.
+    pub machine: String,
+    pub exhibits: Vec<Exhibit>,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Record {
     of: String,
-    exhibits: Vec<Exhibit>,
+    group: Measured,
 }
 
 impl Kept {
@@ -31,7 +39,7 @@ impl Kept {
     ///
     /// # Errors
     /// When its file is there and cannot be read.
-    pub fn read(&self, group: &str) -> Result<Option<Vec<Exhibit>>> {
+    pub fn read(&self, group: &str) -> Result<Option<Measured>> {
         let file = self.file(group);
         let bytes = match fs::read(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -39,16 +47,15 @@ impl Kept {
         };
         let record: Record = serde_json::from_slice(&bytes)
             .with_context(|| format!("{}: delete it to measure again", file.display()))?;
-        Ok((record.of == self.of).then_some(record.exhibits))
+        Ok((record.of == self.of).then_some(record.group))
     }
 
     /// Keeps a group, in the place of an earlier one. A run that ends in the middle leaves a whole file or none.
     ///
     /// # Errors
     /// When the folder cannot be written to.
-    pub fn write(&self, group: &str, exhibits: &[Exhibit]) -> Result<()> {
-        let (file, record) =
-            (self.file(group), Record { of: self.of.clone(), exhibits: exhibits.to_vec() });
+    pub fn write(&self, group: &str, measured: Measured) -> Result<()> {
+        let (file, record) = (self.file(group), Record { of: self.of.clone(), group: measured });
         let part = file.with_extension("part");
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         fs::write(&part, serde_json::to_vec(&record)?)
@@ -78,8 +85,9 @@ mod tests {
                 .published(&[("Docker", "1", 869.0)])
                 .tested("a")
                 .bounded(&["a".to_owned()]);
-        kept("a").write("cold starts", std::slice::from_ref(&exhibit)).unwrap();
-        assert_eq!(kept("a").read("cold starts").unwrap(), Some(vec![exhibit]));
+        let measured = || Measured { machine: "quiet".to_owned(), exhibits: vec![exhibit.clone()] };
+        kept("a").write("cold starts", measured()).unwrap();
+        assert_eq!(kept("a").read("cold starts").unwrap(), Some(measured()));
         assert_eq!(kept("b").read("cold starts").unwrap(), None);
         fs::write(folder.path().join("kept/cold-starts.json"), "{").unwrap();
         let error = format!("{:#}", kept("a").read("cold starts").unwrap_err());

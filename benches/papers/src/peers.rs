@@ -97,11 +97,17 @@ fn described(program: &Path, flag: Option<&str>) -> String {
     let note = note.map(|text| first_line(&text));
     let said = flag.and_then(|flag| {
         let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
-        Some(first_line(&[output.stdout, output.stderr].concat()))
+        Some(without_time(&first_line(&[output.stdout, output.stderr].concat())))
     });
     let size = fs::metadata(program).map_or(0, |file| file.len());
     let parts = [note, said, Some(format!("{size} bytes"))];
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// A line without the time at its beginning: of-watchdog logs its version, and two runs of one program are to say the same.
+fn without_time(line: &str) -> String {
+    let is_time = |word: &&str| word.chars().all(|it| it.is_ascii_digit() || "/:.-".contains(it));
+    line.split(' ').skip_while(is_time).collect::<Vec<_>>().join(" ")
 }
 
 fn first_line(text: &[u8]) -> String {
@@ -122,5 +128,7 @@ mod tests {
         assert_eq!(described(&program, None), "revision abc, 5 bytes");
         assert_eq!(beside(&program, "executor.version").unwrap()[..8], *b"revision");
         assert!(find("no-such-program").is_none());
+        assert_eq!(without_time("2026/11/29 08:25:56 Version: 1.2"), "Version: 1.2");
+        assert_eq!(without_time("v24.19.0"), "v24.19.0");
     }
 }

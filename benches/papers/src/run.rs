@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::contents::CONTENTS;
 use crate::exhibit::Exhibit;
-use crate::kept::Kept;
+use crate::kept::{Kept, Measured};
 use crate::peers;
 use crate::report::Report;
 use crate::sides::images::Archive;
@@ -147,13 +147,13 @@ impl Run {
         if !group.entries.iter().any(|id| self.wants(id)) {
             return;
         }
-        let (started, mut exhibits) = (Instant::now(), Vec::new());
+        let (started, mut exhibits, mut before) = (Instant::now(), Vec::new(), None);
         let ended = caught(|| {
             if let Some(kept) = &self.kept
-                && let Some(before) = kept.read(group.name)?
+                && let Some(measured) = kept.read(group.name)?
             {
                 eprintln!("{}: kept from an earlier run", group.name);
-                exhibits = before;
+                (exhibits, before) = (measured.exhibits, Some(measured.machine));
                 return Ok(());
             }
             eprintln!("{}…", group.name);
@@ -162,8 +162,13 @@ impl Run {
                 let is_there = exhibits.iter().any(|exhibit| exhibit.id == *id);
                 ensure!(is_there, "it gave no {id}");
             }
-            self.kept.as_ref().map_or(Ok(()), |kept| kept.write(group.name, &exhibits))
+            let Some(kept) = &self.kept else { return Ok(()) };
+            let mut machine = self.report.machine.clone();
+            machine.finish();
+            let measured = Measured { machine: machine.sentence(), exhibits: exhibits.clone() };
+            kept.write(group.name, measured)
         });
+        self.report.before.extend(before.map(|machine| (group.name, machine)));
         self.report.exhibits.append(&mut exhibits);
         if let Err(error) = ended {
             eprintln!("{}: {error:#}", group.name);

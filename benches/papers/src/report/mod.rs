@@ -29,6 +29,8 @@ pub struct Report {
     /// Programs and their versions.
     pub versions: Vec<(String, String)>,
     pub exhibits: Vec<Exhibit>,
+    /// Groups that an earlier run has measured, and its machine.
+    pub before: Vec<(&'static str, String)>,
     /// Sides that this run could not have, and why.
     pub absent: Vec<(String, String)>,
     /// Entries that could not be measured, and why.
@@ -42,7 +44,8 @@ impl Report {
         let own = |(side, reason): (&str, &str)| (side.to_owned(), reason.to_owned());
         let absent = ABSENT_SIDES.map(own).to_vec();
         let (revision, exhibits, failed) = (String::new(), Vec::new(), Vec::new());
-        Self { machine, effort, revision, versions, exhibits, absent, failed }
+        let before = Vec::new();
+        Self { machine, effort, revision, versions, before, exhibits, absent, failed }
     }
 
     #[must_use]
@@ -97,6 +100,9 @@ impl Report {
     fn conditions(&self) -> Result<String> {
         let Self { effort, revision, machine, .. } = self;
         let mut text = format!("{effort} run of revision {revision}. {}\n", machine.sentence());
+        for (group, machine) in &self.before {
+            writeln!(text, "\n- {group}: from an earlier run of the same revision, {machine}")?;
+        }
         for (name, version) in &self.versions {
             writeln!(text, "\n- {name}: {version}")?;
         }
