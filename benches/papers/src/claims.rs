@@ -37,7 +37,8 @@ pub enum Case {
 }
 
 const LOCAL_CALL: &str = "CWASI local: call";
-const LOCAL: &str = "CWASI local, at a time";
+const LOCAL_IN_TURN: &str = "CWASI local, in turn";
+const NATIVE_IN_TURN: &str = "hyper in runc, in turn";
 /// Parts of the names of sides that a run may lack.
 const OPTIONAL: [&str; 2] = ["in WasmEdge", "(wasmedge_http_req)"];
 /// Of the operator paper.
@@ -94,59 +95,59 @@ pub const CLAIMS: [Claim; 45] = {
             LOCAL_CALL,
         ),
         claim(
-            "CWASI: throughput of the narrowest fan-out by native HTTP’s (OpenFaaS)",
+            "CWASI: throughput of the narrowest fan-out by native HTTP’s (OpenFaaS), in turn",
             "3.4",
             ("cwasi-figure-8b", Least),
-            LOCAL,
-            "hyper in runc, at a time",
+            LOCAL_IN_TURN,
+            NATIVE_IN_TURN,
         ),
         claim(
             "the same, by WasmEdge’s HTTP, in turn",
             "46.5",
             ("cwasi-figure-8b", Least),
-            "CWASI local, in turn",
+            LOCAL_IN_TURN,
             "WasmEdge HTTP (own), in turn",
         ),
         claim(
-            "CWASI: throughput of the narrowest fan-in by native HTTP’s (OpenFaaS)",
+            "CWASI: throughput of the narrowest fan-in by native HTTP’s (OpenFaaS), in turn",
             "2.3",
             ("cwasi-figure-9b", Least),
-            LOCAL,
-            "hyper in runc, at a time",
+            LOCAL_IN_TURN,
+            NATIVE_IN_TURN,
         ),
         claim(
             "the same, by WasmEdge’s HTTP, in turn",
             "34.5",
             ("cwasi-figure-9b", Least),
-            "CWASI local, in turn",
+            LOCAL_IN_TURN,
             "WasmEdge HTTP (own), in turn",
         ),
         claim(
-            "CWASI: memory of a sequence of the largest payload, WasmEdge’s HTTP by CWASI (30 % less)",
+            "CWASI: memory of a sequence of the largest payload, WasmEdge’s HTTP by CWASI (up to 30 % less)",
             "1.43",
             ("cwasi-figure-7c-ram", Most),
             "WasmEdge HTTP (own)",
             "CWASI local",
         ),
         claim(
-            "the same, native HTTP (OpenFaaS) by CWASI (15 % less)",
+            "the same, native HTTP (OpenFaaS) by CWASI (up to 15 % less)",
             "1.18",
             ("cwasi-figure-7c-ram", Most),
             "hyper in runc",
             "CWASI local",
         ),
         claim(
-            "CWASI: latency of the widest fan-out by WasmEdge’s HTTP, in turn (95 % less)",
+            "CWASI: latency of the widest fan-out, WasmEdge’s HTTP by CWASI, in turn (up to 95 % less)",
             "20",
             ("cwasi-figure-8a", Most),
             "WasmEdge HTTP (own), in turn",
-            "CWASI local, in turn",
+            LOCAL_IN_TURN,
         ),
         claim(
-            "CWASI: throughput of the widest fan-in by WasmEdge’s HTTP, in turn (30 times)",
+            "CWASI: throughput of the widest fan-in by WasmEdge’s HTTP, in turn (up to 30 times)",
             "30",
             ("cwasi-figure-9b", Most),
-            "CWASI local, in turn",
+            LOCAL_IN_TURN,
             "WasmEdge HTTP (own), in turn",
         ),
         claim(
@@ -178,14 +179,14 @@ pub const CLAIMS: [Claim; 45] = {
             "WasmEdge HTTP (wasmedge_http_req), in turn",
         ),
         claim(
-            "the same, memory of a sequence of the largest payload (30 % less)",
+            "the same, memory of a sequence of the largest payload (up to 30 % less)",
             "1.43",
             ("cwasi-figure-7c-ram", Most),
             "WasmEdge HTTP (wasmedge_http_req)",
             "CWASI local in WasmEdge",
         ),
         claim(
-            "WOW: most cold starts at a time, native (Docker) by Wasm",
+            "WOW: most cold starts at a time, native proxy (Docker, on average) by Wasm",
             "16.7",
             ("wow-figure-4", Most),
             PROXY,
@@ -200,7 +201,7 @@ pub const CLAIMS: [Claim; 45] = {
         ),
         claim(
             "WOW: throughput of an I/O-bound load, Wasm by native",
-            "2.7",
+            "> 2.7",
             ("wow-io", Named("requests")),
             EXECUTOR,
             PROXY,
@@ -214,7 +215,7 @@ pub const CLAIMS: [Claim; 45] = {
         ),
         claim(
             "WOW: throughput of a sieve, AssemblyScript by node.js",
-            "3.0",
+            "> 3.0",
             ("wow-node", Least),
             EXECUTOR,
             "node.js in runc",

@@ -149,7 +149,7 @@ fn mix(
     let (waits, nth) = parameters(run.effort);
     let what = format!(
         "{share} % of the requests ask for net with {waits}, whose time is subtracted, the others for prime with {nth} by trial \
-         division, as the thesis’ Docker action (its Wasm action looked for the prime number 20,000,001 by a sieve). The response \
+         division, as the thesis’ Docker action (its Wasm action looked for the 20,000,001st prime by a sieve). The response \
          times of both kinds are apart."
     );
     Ok(exhibit(run, id, &what, &series, means))

@@ -54,7 +54,6 @@ fn run(run: &Run) -> Result<Vec<Exhibit>> {
     Ok(vec![Exhibit::new("wow-compiling", Drawn::Table, conditions, series).published(&[
         ("wasmtime, compiling", COMPILES, 35.0),
         ("wasmtime, compiling for speed", COMPILES, 40.0),
-        ("wasmtime, instance of compiled code", LOADS, 0.34),
         ("Docker", SAYS_HELLO, 452.0),
     ])])
 }
