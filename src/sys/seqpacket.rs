@@ -241,7 +241,8 @@ pub fn refuse_further(fd: BorrowedFd<'_>) {
     let _ended = shutdown(fd.as_raw_fd(), Shutdown::Read);
 }
 
-/// Bytes of all messages that wait to be received; `None` when the kernel does not say.
+/// Bytes of all messages that wait to be received, or of a pipe those that wait to be read; `None` when the kernel does
+/// not say.
 #[must_use]
 pub fn unread(fd: BorrowedFd<'_>) -> Option<usize> {
     let mut bytes: libc::c_int = 0;

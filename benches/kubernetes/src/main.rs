@@ -1,6 +1,6 @@
 //! Starts each function as a pod of ours and as a pod of a native image, in turns, on one node, and takes the time from
-//! "scheduled" to the start of its task, to "running" and to the first answer. These are the operator paper's Figures 4 and 5, with the same
-//! source on both sides. `scripts/kubernetes.sh bench` runs it beside the test cluster.
+//! "scheduled" to the start of its task, to "running" and to the first answer. These are the operator paper's Figures 4
+//! and 5, with the same source on both sides. `scripts/kubernetes.sh bench` runs it beside the test cluster.
 
 mod events;
 mod pod;

@@ -201,6 +201,7 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
     let version = |(name, program, flag): (&str, PathBuf, &str)| {
         // Redis' libraries are unpacked beside it.
         let libraries = program.parent()?.join("../lib").join(format!("{ARCH}-linux-gnu"));
+        let folder = format!("{}/", program.parent()?.display());
         let mut command = Command::new(program);
         let output = command.arg(flag).env("LD_LIBRARY_PATH", libraries).output().ok()?;
         if !output.status.success() {
@@ -209,7 +210,8 @@ fn versions(programs: &Path) -> Vec<(String, String)> {
         // nginx says it on stderr.
         let said = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&said).lines().next()?.trim().to_owned();
-        Some((name.to_owned(), text))
+        // wasmedge says its path.
+        Some((name.to_owned(), text.replace(&folder, "")))
     };
     commands.into_iter().filter_map(version).chain(peers::versions()).collect()
 }

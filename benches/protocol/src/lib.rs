@@ -66,6 +66,22 @@ pub struct Job {
     pub branches: usize,
 }
 
+impl Job {
+    /// The payload of a call, and what its answer has to say ([`payload::Seen::check`]).
+    #[must_use]
+    pub fn payload(&self, seed: u64) -> (Vec<u8>, u64) {
+        let mut bytes = vec![0; self.size];
+        let sum = payload::fill(&mut bytes, seed);
+        (bytes, self.expected(sum))
+    }
+
+    /// What the answer to a payload with this sum has to say: the sum if the callee reads the payload, or else its length.
+    #[must_use]
+    pub const fn expected(&self, sum: u64) -> u64 {
+        if self.touch { sum } else { self.size as u64 }
+    }
+}
+
 /// What a driver measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {

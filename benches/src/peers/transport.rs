@@ -1,7 +1,6 @@
 //! How the client of a baseline sends payloads.
 
 use anyhow::Result;
-use cwasi_bench_protocol::payload::fill;
 use cwasi_bench_protocol::{Answer, Job};
 
 use super::cpu_ns;
@@ -23,10 +22,8 @@ impl Payload {
     /// The payload of a call; adds the processor time that it takes to `answer`.
     pub fn make(job: &Job, seed: u64, answer: &mut Answer) -> Self {
         let before = cpu_ns();
-        let mut bytes = vec![0; job.size];
-        let sum = fill(&mut bytes, seed);
+        let (bytes, expected) = job.payload(seed);
         answer.making_cpu += cpu_ns().saturating_sub(before);
-        let expected = if job.touch { sum } else { job.size as u64 };
         Self { bytes: bytes.into(), touch: job.touch, expected }
     }
 }

@@ -28,7 +28,7 @@ pub fn with_ours(mut error: clap::Error) -> clap::Error {
     };
     if let Some(ours) = ours(verb) {
         error.remove(ContextKind::SuggestedSubcommand);
-        let tip = format!("this command has 'cwasi {ours}' for it");
+        let tip = format!("use 'cwasi {ours}'");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
@@ -49,15 +49,12 @@ mod tests {
             with_ours(command().try_get_matches_from(words).unwrap_err()).to_string()
         };
         let list = said(&["cwasi", "list"]);
-        assert!(list.contains("tip: this command has 'cwasi ps' for it"), "{list}");
+        assert!(list.contains("tip: use 'cwasi ps'"), "{list}");
         assert!(!list.contains("lint"), "{list}");
         // A misspelt verb of ours is left to clap, and so is a verb below another one.
         let misspelt = said(&["cwasi", "invok"]);
-        assert!(
-            misspelt.contains("'invoke'") && !misspelt.contains("this command has"),
-            "{misspelt}"
-        );
-        assert!(!said(&["cwasi", "ps", "--list"]).contains("this command has"));
+        assert!(misspelt.contains("'invoke'") && !misspelt.contains("use 'cwasi"), "{misspelt}");
+        assert!(!said(&["cwasi", "ps", "--list"]).contains("use 'cwasi"));
     }
 
     #[test]

@@ -39,8 +39,7 @@ impl Payload {
             Bytes::Region(region) => fill(region, seed),
             Bytes::Vector(vector) => fill(vector, seed),
         };
-        let expected = if job.touch { sum } else { job.size as u64 };
-        Self { bytes, expected, cpu: cpu_ns().saturating_sub(before) }
+        Self { bytes, expected: job.expected(sum), cpu: cpu_ns().saturating_sub(before) }
     }
 
     /// Ends the writing; inside the clock.

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Result as IoResult, stdin, stdout};
 
 use bench_clock::monotonic_ns;
-use cwasi_bench_protocol::payload::{Seen, fill};
+use cwasi_bench_protocol::payload::Seen;
 use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 use wasmedge_http_req::request;
 
@@ -24,9 +24,7 @@ fn perform(job: &Job, address: &str) -> Result<Answer, String> {
     let url = format!("http://{address}/{}", if job.touch { TOUCH } else { KEEP });
     let mut answer = Answer::default();
     for seed in 0..job.count as u64 {
-        let mut payload = vec![0; job.size];
-        let sum = fill(&mut payload, seed);
-        let expected = if job.touch { sum } else { job.size as u64 };
+        let (payload, expected) = job.payload(seed);
         let started = monotonic_ns();
         let mut body = Vec::new();
         let response =

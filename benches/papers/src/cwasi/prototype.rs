@@ -2,12 +2,14 @@
 //! its own clock, as in its experiments.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use cwasi_bench::fixture::stage;
+use cwasi_bench::session::caught;
 use cwasi_bench::turns::Measured;
 use cwasi_testbed::image::{Rootfs, Start};
 use cwasi_testbed::run::Run as ContainerRun;
@@ -34,18 +36,28 @@ const REDIS: &str = "REDIS_IP";
 /// Longest wait for a line: the prototype sleeps for two seconds in each call.
 const LINE_MAX: Duration = Duration::from_secs(60);
 
-/// Latencies of these payloads in MB.
-///
-/// # Errors
-/// When it does not start, or a call does not end.
-pub fn measured(run: &Run, sizes: &[usize]) -> Result<Vec<(usize, Vec<Measured>)>> {
-    let Some(program) = peers::find(peers::PROTOTYPE) else { return Ok(Vec::new()) };
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    if has_both_cgroups(&mounts) {
-        // It fails at every start; the other sides of the figure are measured already.
-        eprintln!("{PROTOTYPE}: left out: cgroup v1 and v2 are both mounted (docs/papers.md)");
-        return Ok(Vec::new());
+/// Of each payload, what its sides have measured.
+type Sized = Vec<(usize, Vec<Measured>)>;
+
+/// Latencies of these payloads in MB; none without its program, or when it fails, which is said: the other sides of the
+/// figure are measured already.
+#[must_use]
+pub fn measured(run: &Run, sizes: &[usize]) -> Sized {
+    let Some(program) = peers::find(peers::PROTOTYPE) else { return Sized::new() };
+    let mut measured = Sized::new();
+    let ended = caught(|| {
+        measured = measure(run, &program, sizes)?;
+        Ok(())
+    });
+    if let Err(error) = ended {
+        eprintln!("{PROTOTYPE}: left out: {error:#}");
     }
+    measured
+}
+
+fn measure(run: &Run, program: &Path, sizes: &[usize]) -> Result<Sized> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    ensure!(!has_both_cgroups(&mounts), "cgroup v1 and v2 are both mounted (docs/papers.md)");
     let has_redis = std::env::var_os(REDIS).is_some();
     ensure!(has_redis, "set {REDIS} to an address of this machine, as scripts/papers.sh does");
     let runtime = std::path::absolute(program)?.display().to_string();
@@ -57,7 +69,7 @@ pub fn measured(run: &Run, sizes: &[usize]) -> Result<Vec<(usize, Vec<Measured>)
     let _listens = callee.line_after("Socket created")?;
     // The first call warms up.
     let calls = 1 + run.effort.pick(30, 10);
-    let mut measured = Vec::new();
+    let mut measured = Sized::new();
     for &size in sizes {
         let id = format!("a-{size}");
         let bytes = (size * MB).to_string();

@@ -33,7 +33,7 @@ type Sized = Vec<(usize, Vec<Measured>)>;
 
 fn run(run: &Run) -> Result<Vec<Exhibit>> {
     let mut measured = on_one_node(run)?;
-    let apart = [between_nodes(run)?, prototype::measured(run, sizes(run.effort))?];
+    let apart = [between_nodes(run)?, prototype::measured(run, sizes(run.effort))];
     for (size, more) in apart.into_iter().flatten() {
         let found = measured.iter_mut().find(|(one, _)| *one == size);
         found.context("both have the same sizes")?.1.extend(more);

@@ -6,7 +6,7 @@ use std::io::{stdin, stdout};
 use std::time::Instant;
 
 use cwasi::calls::calls;
-use cwasi_bench_protocol::payload::{Seen, fill};
+use cwasi_bench_protocol::payload::Seen;
 use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 
 wit_bindgen::generate!({
@@ -28,9 +28,7 @@ fn perform(job: &Job, clock: Instant) -> Result<Answer, String> {
     let now = || u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut answer = Answer::default();
     for seed in 0..job.count as u64 {
-        let mut payload = vec![0; job.size];
-        let sum = fill(&mut payload, seed);
-        let expected = if job.touch { sum } else { job.size as u64 };
+        let (payload, expected) = job.payload(seed);
         let started = now();
         let response = calls::call_bytes(target, &payload).map_err(|error| error.message)?;
         let ended = now();

@@ -5,7 +5,7 @@ use std::io::{stdin, stdout};
 
 use bench_clock::monotonic_ns;
 use bench_http::{KEEP, TOUCH, receive, send};
-use cwasi_bench_protocol::payload::{Seen, fill};
+use cwasi_bench_protocol::payload::Seen;
 use cwasi_bench_protocol::{Answer, Job, Verb, serve};
 use wasmedge_wasi_socket::TcpStream;
 
@@ -21,9 +21,7 @@ fn perform(job: &Job, stream: &mut TcpStream) -> Result<Answer, String> {
     }
     let mut answer = Answer::default();
     for seed in 0..job.count as u64 {
-        let mut payload = vec![0; job.size];
-        let sum = fill(&mut payload, seed);
-        let expected = if job.touch { sum } else { job.size as u64 };
+        let (payload, expected) = job.payload(seed);
         let started = monotonic_ns();
         let seen = post(stream, job.touch, &payload, expected)?;
         answer.add(started, seen.at, monotonic_ns());
